@@ -93,23 +93,29 @@ FOLDERS = {
     "backward",
     "criticism",
     "dropout",
+    "fitting",
+    "mistakes",
     "optimisation",
     "propagation",
     "response",
     "rulebooks",
+    "verbs",
 }
 HOSTS_IN_NAMES = ("numpyro", "jax", "hosts")
 
 
-@pytest.fixture(autouse=True)
-def _operations_by_numpy(request):
-    """JAX's operations outside of jax.jit, for NumPyro's rows of what does not depend on XLA."""
-    name = request.node.nodeid.lower()
-    if FOLDERS.intersection(request.path.parts) and any(host in name for host in HOSTS_IN_NAMES):
+OF_COMPILING = {"test_programs.py", "test_lowering.py"}  # what is compiled, and how often
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """JAX's programs by NumPy, for NumPyro's rows of what does not depend on XLA."""
+    name, parts = item.nodeid.lower(), set(item.path.relative_to(item.config.rootpath).parts)
+    is_row = FOLDERS & parts and any(host in name for host in HOSTS_IN_NAMES)
+    if item.path.name not in OF_COMPILING and (is_row or "numpyro" in parts):
         with small_programs.by_numpy():
-            yield
-    else:
-        yield
+            return (yield)
+    return (yield)
 
 
 @pytest.fixture

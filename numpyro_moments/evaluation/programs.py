@@ -94,7 +94,7 @@ class Programs:
         def program() -> _Program:
             with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
-                compiled = jax.jit(function, compiler_options=options).lower(*args).compile()
+                compiled = _compile(function, args, options)
             return _Program(compiled, warned)
 
         compiled, warned = _recent(self._own, key, EACH, program)
@@ -102,6 +102,11 @@ class Programs:
             where = each.category, each.filename, each.lineno
             warnings.warn_explicit(each.message, *where, registry=_SHOWN)
         return compiled
+
+
+def _compile(function: Callable, args: tuple, options: dict[str, Any] | None) -> Callable:
+    """Return a function, compiled for arrays of the shapes of ``args``."""
+    return jax.jit(function, compiler_options=options).lower(*args).compile()
 
 
 def _kind(leaf: Any) -> Hashable:

@@ -180,6 +180,55 @@ def _least(dtype: np.dtype) -> Any:
     return -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
 
 
+def broadcast(x: Any, *, shape: Sequence, broadcast_dimensions: Sequence, **_: Any) -> Any:
+    sizes = [1] * len(shape)
+    for axis, size in zip(broadcast_dimensions, np.shape(x), strict=True):
+        sizes[axis] = size
+    return np.broadcast_to(np.reshape(x, sizes), shape)
+
+
+def product(x: Any, y: Any, *, dimension_numbers: Any, **_: Any) -> Any:
+    """Batches of matrix products: the axes [batch, kept, summed] and [batch, summed, kept]."""
+    summed, batch = dimension_numbers
+    kept = [
+        [axis for axis in range(part.ndim) if axis not in (*summed[i], *batch[i])]
+        for i, part in enumerate((x, y))
+    ]
+    sizes = [x.shape[axis] for axis in batch[0]]
+    count = int(np.prod([x.shape[axis] for axis in summed[0]]))
+    left = x.transpose(*batch[0], *kept[0], *summed[0]).reshape(
+        [*sizes, -1 if x.size else 0, count]
+    )
+    right = y.transpose(*batch[1], *summed[1], *kept[1]).reshape(
+        [*sizes, count, -1 if y.size else 0]
+    )
+    rest = [part.shape[axis] for part, axes in zip((x, y), kept, strict=True) for axis in axes]
+    return np.matmul(left, right).reshape([*sizes, *rest])
+
+
+def cut(x: Any, *, start_indices: Any, limit_indices: Any, strides: Any) -> Any:
+    steps = strides or [1] * x.ndim
+    return x[tuple(map(slice, start_indices, limit_indices, steps))]
+
+
+def iota(*, dtype: Any, shape: Sequence[int], dimension: int, **_: Any) -> Any:
+    row = np.arange(shape[dimension], dtype=dtype)
+    return broadcast(row, shape=shape, broadcast_dimensions=[dimension])
+
+
+def part_at(x: Any, starts: Sequence, sizes: Sequence[int]) -> tuple:
+    """Where a part of some sizes begins and ends, moved to where it is inside."""
+    limits = zip(starts, sizes, x.shape, strict=True)
+    firsts = [min(max(int(start), 0), most - size) for start, size, most in limits]
+    return tuple(slice(first, first + size) for first, size in zip(firsts, sizes, strict=True))
+
+
+def updated(x: Any, part: Any, *starts: Any) -> Any:
+    found = x.copy()
+    found[part_at(x, starts, part.shape)] = part
+    return found
+
+
 ARRAY_PRIMITIVES: dict[str, Callable] = {
     "conv_general_dilated": convolution,
     "gather": gather,

@@ -2,71 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.extend
 import jax.numpy as jnp
 import numpy as np
-from scipy import special
 
-from tests.checks.array_primitives import ARRAY_PRIMITIVES
-from tests.checks.random_bits import RANDOM, threefry
-
-ELEMENTWISE: dict[str, Callable] = {
-    "abs": np.abs,
-    "add": np.add,
-    "add_any": np.add,
-    "atan": np.arctan,
-    "atan2": np.arctan2,
-    "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
-    "copy": np.copy,
-    "cos": np.cos,
-    "cosh": np.cosh,
-    "digamma": special.psi,
-    "div": lambda x, y: x / y if x.dtype.kind == "f" else np.trunc(x / y),
-    "eq": np.equal,
-    "erf": special.erf,
-    "erf_inv": special.erfinv,
-    "erfc": special.erfc,
-    "exp": np.exp,
-    "exp2": np.exp2,
-    "expm1": np.expm1,
-    "ge": np.greater_equal,
-    "gt": np.greater,
-    "is_finite": np.isfinite,
-    "le": np.less_equal,
-    "lgamma": special.gammaln,
-    "log": np.log,
-    "log1p": np.log1p,
-    "logistic": special.expit,
-    "lt": np.less,
-    "max": np.maximum,
-    "min": np.minimum,
-    "mul": np.multiply,
-    "ne": np.not_equal,
-    "neg": np.negative,
-    "not": np.invert,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "pow": np.power,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "select_n": lambda which, *cases: (
-        np.where(which, *cases[::-1]) if len(cases) == 2 else np.choose(which, cases)
-    ),
-    "sign": np.sign,
-    "sin": np.sin,
-    "sinh": np.sinh,
-    "sqrt": np.sqrt,
-    "square": np.square,
-    "stop_gradient": np.asarray,
-    "sub": np.subtract,
-    "tan": np.tan,
-    "tanh": np.tanh,
-    "threefry2x32": threefry,
-}
+from tests.checks.array_primitives import (
+    ARRAY_PRIMITIVES,
+    broadcast,
+    cut,
+    iota,
+    part_at,
+    product,
+    updated,
+)
+from tests.checks.scalar_primitives import ELEMENTWISE, RANDOM, iota_of_keys, on_keys
 
 
 def _elementwise(function: Callable) -> Callable:
@@ -77,56 +34,23 @@ def _reduction(function: Callable) -> Callable:
     return lambda x, *, axes, **_: function(x, axis=axes)
 
 
-def _broadcast(x: Any, *, shape: Sequence, broadcast_dimensions: Sequence, **_: Any) -> Any:
-    sizes = [1] * len(shape)
-    for axis, size in zip(broadcast_dimensions, np.shape(x), strict=True):
-        sizes[axis] = size
-    return np.broadcast_to(np.reshape(x, sizes), shape)
-
-
-def _product(x: Any, y: Any, *, dimension_numbers: Any, **_: Any) -> Any:
-    """Batches of matrix products: the axes [batch, kept, summed] and [batch, summed, kept]."""
-    summed, batch = dimension_numbers
-    kept = [
-        [axis for axis in range(part.ndim) if axis not in (*summed[i], *batch[i])]
-        for i, part in enumerate((x, y))
-    ]
-    sizes = [x.shape[axis] for axis in batch[0]]
-    count = int(np.prod([x.shape[axis] for axis in summed[0]]))
-    left = x.transpose(*batch[0], *kept[0], *summed[0]).reshape(
-        [*sizes, -1 if x.size else 0, count]
-    )
-    right = y.transpose(*batch[1], *summed[1], *kept[1]).reshape(
-        [*sizes, count, -1 if y.size else 0]
-    )
-    rest = [part.shape[axis] for part, axes in zip((x, y), kept, strict=True) for axis in axes]
-    return np.matmul(left, right).reshape([*sizes, *rest])
-
-
-def _cut(x: Any, *, start_indices: Any, limit_indices: Any, strides: Any) -> Any:
-    steps = strides or [1] * x.ndim
-    return x[tuple(map(slice, start_indices, limit_indices, steps))]
-
-
-def _iota(*, dtype: Any, shape: Sequence[int], dimension: int, **_: Any) -> Any:
-    row = np.arange(shape[dimension], dtype=dtype)
-    return _broadcast(row, shape=shape, broadcast_dimensions=[dimension])
-
-
 FUNCTIONS: dict[str, Callable] = {
     **ARRAY_PRIMITIVES,
     **{name: _elementwise(function) for name, function in ELEMENTWISE.items()},
     "bitcast_convert_type": lambda x, *, new_dtype: np.asarray(x, order="C").view(new_dtype),
-    "broadcast_in_dim": _broadcast,
+    "broadcast_in_dim": broadcast,
     "concatenate": lambda *parts, dimension: np.concatenate(parts, dimension),
     "convert_element_type": lambda x, *, new_dtype, **_: np.asarray(x).astype(new_dtype),
     "cumsum": lambda x, *, axis, reverse: (
         np.flip(np.cumsum(np.flip(x, axis), axis), axis) if reverse else np.cumsum(x, axis)
     ),
-    "dot_general": _product,
+    "dot_general": product,
+    "dynamic_slice": lambda x, *starts, slice_sizes: x[part_at(x, starts, slice_sizes)],
+    "dynamic_update_slice": updated,
     "expand_dims": lambda x, *, dimensions: np.expand_dims(x, dimensions),
     "integer_pow": lambda x, *, y: np.power(x, y) if y >= 0 else 1 / np.power(x, -y),
-    "iota": _iota,
+    "iota": iota,
+    "iota_2x32_shape": iota_of_keys,
     "reduce_and": _reduction(np.all),
     "reduce_max": _reduction(np.max),
     "reduce_min": _reduction(np.min),
@@ -140,47 +64,153 @@ FUNCTIONS: dict[str, Callable] = {
     "shift_left": np.left_shift,
     "shift_right_arithmetic": lambda x, by: x >> by,
     "shift_right_logical": lambda x, by: x >> by,
-    "slice": _cut,
+    "slice": cut,
     "squeeze": lambda x, *, dimensions: np.squeeze(x, dimensions),
     "transpose": lambda x, *, permutation: np.transpose(x, permutation),
 }
 
 
+OF_SHAPES = """broadcast_in_dim concatenate copy dynamic_slice expand_dims gather reshape rev
+    select_n slice squeeze transpose""".split()
+RANDOM |= {name: on_keys(FUNCTIONS[name]) for name in OF_SHAPES}
+
+
+def table_of(equation: Any) -> dict[str, Callable]:
+    """What NumPy has for the primitive of an equation: with keys of random numbers, or without."""
+    return RANDOM if any(_is_keys(atom.aval) for atom in equation.invars) else FUNCTIONS
+
+
 def _as_aval(value: Any, aval: Any) -> Any:
     """Keys stay as JAX has them."""
-    if jnp.issubdtype(aval.dtype, jax.dtypes.extended):
+    if type(value) is np.ndarray and value.dtype == aval.dtype:
+        return value
+    if _is_keys(aval):
         return value
     return np.asarray(value, dtype=aval.dtype)
 
 
+class TooLong(Exception):
+    """More operations than were allowed."""
+
+
+_LEFT: ContextVar[list[int] | None] = ContextVar("operations left", default=None)
+
+
+@contextmanager
+def at_most(operations: int) -> Iterator[None]:
+    """Evaluate loops by NumPy too, and raise :class:`TooLong` after so many operations."""
+    token = _LEFT.set([operations])
+    try:
+        yield
+    finally:
+        _LEFT.reset(token)
+
+
+class _Step(NamedTuple):
+    """An equation: what to call, places of its inputs and outputs among all values."""
+
+    function: Callable
+    inputs: list[int]
+    outputs: list[int]
+    avals: list
+    is_several: bool  # results
+
+
+class _Steps:
+    """A jaxpr, read once, since its loops and trainings are evaluated many times."""
+
+    def __init__(self, jaxpr: Any) -> None:
+        self.places: dict[Any, int] = {}
+        self.start: list = []
+        self.known = [self._place(variable) for variable in (*jaxpr.constvars, *jaxpr.invars)]
+        self.known_avals = [variable.aval for variable in (*jaxpr.constvars, *jaxpr.invars)]
+        self.steps = list(map(self._step, jaxpr.eqns))
+        self.outputs = [self._place(atom) for atom in jaxpr.outvars]
+
+    def _place(self, atom: Any) -> int:
+        if isinstance(atom, jax.extend.core.Literal):
+            self.start.append(_as_aval(atom.val, atom.aval))
+            return len(self.start) - 1
+        if atom not in self.places:
+            self.places[atom] = len(self.start)
+            self.start.append(None)
+        return self.places[atom]
+
+    def _step(self, equation: Any) -> _Step:
+        inputs = [self._place(atom) for atom in equation.invars]
+        outputs = [self._place(variable) for variable in equation.outvars]
+        avals = [variable.aval for variable in equation.outvars]
+        function, is_several = _function(equation)
+        return _Step(function, inputs, outputs, avals, is_several)
+
+
+_READ: dict[int, tuple[Any, _Steps]] = {}
+
+
+def _read(jaxpr: Any) -> _Steps:
+    if id(jaxpr) not in _READ:
+        if len(_READ) > 2000:
+            _READ.clear()
+        _READ[id(jaxpr)] = jaxpr, _Steps(jaxpr)
+    return _READ[id(jaxpr)][1]
+
+
 def evaluate(closed: Any, inputs: Sequence, loops: bool = False) -> list:
     """The results of a jaxpr; what NumPy has not, and its loops if not asked for, are JAX's own."""
+    if loops and _LEFT.get() is None:
+        with at_most(sys.maxsize):
+            return evaluate(closed, inputs)
     jaxpr = getattr(closed, "jaxpr", closed)  # those of jax.checkpoint are open, without constants
-    known = dict(zip(jaxpr.constvars, getattr(closed, "consts", ()), strict=True))
-    known |= dict(zip(jaxpr.invars, inputs, strict=True))
-
-    def value(atom: Any) -> Any:
-        found = atom.val if isinstance(atom, jax.extend.core.Literal) else known[atom]
-        return _as_aval(found, atom.aval)
-
-    for equation in jaxpr.eqns:
-        results = _results(equation, [value(atom) for atom in equation.invars], loops)
-        for variable, result in zip(equation.outvars, results, strict=True):
-            known[variable] = _as_aval(result, variable.aval)
-    return [value(atom) for atom in jaxpr.outvars]
+    program, left = _read(jaxpr), _LEFT.get()
+    if left is not None:
+        left[0] -= len(program.steps)
+        if left[0] < 0:
+            raise TooLong
+    values = program.start.copy()
+    given = zip(
+        program.known, (*getattr(closed, "consts", ()), *inputs), program.known_avals, strict=True
+    )
+    for place, value, aval in given:
+        values[place] = _as_aval(value, aval)
+    for function, places, outputs, avals, is_several in program.steps:
+        found = function(*[values[place] for place in places])
+        results = found if is_several else (found,)
+        for place, result, aval in zip(outputs, results, avals, strict=True):
+            values[place] = _as_aval(result, aval)
+    return [values[place] for place in program.outputs]
 
 
 INNER = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 
+def _function(equation: Any) -> tuple[Callable, bool]:
+    """Of one primitive: JAX's own for what NumPy has not, and for loops that are long."""
+    primitive, params = equation.primitive, equation.params
+    if primitive.name == "cond":
+        branches = params["branches"]
+        return lambda which, *given: evaluate(branches[int(which)], given), True
+    if primitive.name in LOOPS:
+        ours, of_jax, is_short = LOOPS[primitive.name], primitive.bind, _is_short(equation)
+        return lambda *given: (of_jax if _LEFT.get() is None and not is_short else ours)(
+            *given, **params
+        ), True
+    inner = next((params[name] for name in INNER if name in params), None)
+    if inner is not None:
+        return lambda *given: evaluate(inner, given), True
+    name, table = primitive.name, table_of(equation)
+    if name in ELEMENTWISE and table is FUNCTIONS:
+        return ELEMENTWISE[name], primitive.multiple_results
+    return partial(table.get(name, primitive.bind), **params), primitive.multiple_results
+
+
 def _while(
-    given: list, *, cond_jaxpr: Any, body_jaxpr: Any, cond_nconsts: int, body_nconsts: int
+    *given: Any, cond_jaxpr: Any, body_jaxpr: Any, cond_nconsts: int, body_nconsts: int
 ) -> list:
     """A loop of any length, such as the steps of a training."""
     begin = cond_nconsts + body_nconsts
     of_test, of_body, state = given[:cond_nconsts], given[cond_nconsts:begin], given[begin:]
-    while (goes_on := evaluate(cond_jaxpr, [*of_test, *state], loops=True)[0]).any():
-        new = evaluate(body_jaxpr, [*of_body, *state], loops=True)
+    while (goes_on := evaluate(cond_jaxpr, [*of_test, *state])[0]).any():
+        new = evaluate(body_jaxpr, [*of_body, *state])
         # under jax.vmap each of several loops ends for itself
         state = [_chosen(goes_on, *pair) for pair in zip(new, state, strict=True)]
     return state
@@ -199,8 +229,7 @@ def _is_keys(value: Any) -> bool:
 
 
 def _scan(
-    given: list,
-    *,
+    *given: Any,
     jaxpr: Any,
     length: int,
     reverse: bool,
@@ -211,11 +240,21 @@ def _scan(
     """A loop over rows."""
     begin = num_consts + num_carry
     fixed, state, rows = given[:num_consts], given[num_consts:begin], given[begin:]
+    left = _LEFT.get()
+    if left is not None and length * len(jaxpr.jaxpr.eqns) > left[0]:
+        raise TooLong
     found: list = [None] * length
     for step in reversed(range(length)) if reverse else range(length):
-        results = evaluate(jaxpr, [*fixed, *state, *(each[step] for each in rows)], loops=True)
+        results = evaluate(jaxpr, [*fixed, *state, *(each[step] for each in rows)])
         state, found[step] = results[:num_carry], results[num_carry:]
-    return [*state, *map(np.stack, zip(*found, strict=True))]
+    if not found:
+        avals = jaxpr.out_avals[num_carry:]
+        return [*state, *(np.zeros((0, *aval.shape), aval.dtype) for aval in avals)]
+    return [*state, *map(_stacked, zip(*found, strict=True))]
+
+
+def _stacked(parts: Sequence) -> Any:
+    return jnp.stack(parts) if _is_keys(parts[0]) else np.stack(parts)
 
 
 LONGEST = 2000  # operations of a loop; more take longer than to compile them
@@ -230,34 +269,16 @@ def _size(closed: Any) -> int:
     return total
 
 
-def _is_short(equation: Any, given: list) -> bool:
+def _is_short(equation: Any) -> bool:
     """Whether a loop over rows of arrays has few operations."""
-    if equation.primitive.name != "scan" or any(map(_is_keys, given)):
+    if equation.primitive.name != "scan":
         return False
     size = equation.params["length"] * _size(equation.params["jaxpr"])
-    return 0 < size <= LONGEST and not any(_is_keys(each.aval) for each in equation.outvars)
+    atoms = (*equation.invars, *equation.outvars)
+    return 0 < size <= LONGEST and not any(_is_keys(each.aval) for each in atoms)
 
 
 LOOPS: dict[str, Callable] = {"scan": _scan, "while": _while}
-
-
-def _results(equation: Any, given: list, loops: bool) -> Sequence:
-    """Of one primitive: JAX's own for what NumPy has not, and for loops that are long."""
-    primitive, params = equation.primitive, equation.params
-    if primitive.name == "cond":
-        return evaluate(params["branches"][int(given[0])], given[1:], loops)
-    if primitive.name in LOOPS and (loops or _is_short(equation, given)):
-        return LOOPS[primitive.name](given, **params)
-    inner = next((params[name] for name in INNER if name in params), None)
-    if inner is not None and primitive.name != "scan":
-        return evaluate(inner, given, loops)
-    with_keys = any(not isinstance(one, np.ndarray) for one in given)
-    table = RANDOM if with_keys else FUNCTIONS
-    if primitive.name in table:
-        results = table[primitive.name](*given, **params)
-    else:
-        results = primitive.bind(*given, **params)
-    return results if primitive.multiple_results else [results]
 
 
 def by_numpy(function: Callable) -> Callable:

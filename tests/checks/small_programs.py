@@ -1,7 +1,7 @@
 """Programs of a few operations by NumPy: outside of jax.jit JAX compiles every operation by itself.
 
-For tests whose claim does not depend on XLA. Programs with loops or of more operations, such as a
-step of a training, are compiled as they are for users.
+For tests whose claim does not depend on XLA. So are losses, slopes and a few steps of a
+training, which the front end keeps; longer programs are compiled as they are for users.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from unittest.mock import patch
 
 import jax
 import numpy as np
-from jax._src import array, pjit
+from jax._src import pjit
+from jax._src.interpreters import pxla
 
-from tests.checks.jaxprs import FUNCTIONS, INNER, LOOPS, RANDOM, evaluate
+from numpyro_moments.evaluation import programs
+from tests.checks.jaxprs import INNER, LOOPS, TooLong, at_most, evaluate, table_of
 
-LARGEST = 30  # operations
+LARGEST = 30  # operations of a program that JAX would compile at once
+MOST = 30_000  # operations of a program that the front end keeps, beyond which XLA is faster
 NAME = "_pjit_call_impl_python"  # private; where JAX has none, everything is compiled
 _compiled = getattr(pjit, NAME, None)
 
@@ -25,32 +28,29 @@ _compiled = getattr(pjit, NAME, None)
 def _operations(closed: Any) -> float:
     """How many there are; infinitely many where NumPy does not have one."""
     total = 0.0
-    for equation in closed.jaxpr.eqns:
+    for equation in getattr(closed, "jaxpr", closed).eqns:
         inner = next((equation.params[name] for name in INNER if name in equation.params), None)
         name = equation.primitive.name
         if inner is not None and name != "scan":
             total += _operations(inner)
         else:
-            total += 1 if name in FUNCTIONS or name in RANDOM else float("inf")
+            total += 1 if name in table_of(equation) else float("inf")
         if total > LARGEST:
             break
     return total
 
 
 def _is_plain(argument: Any) -> bool:
-    """Whether an argument is an array on one device, without keys of random numbers."""
-    if not isinstance(argument, jax.Array):
-        return True
-    plain = not jax.dtypes.issubdtype(argument.dtype, jax.dtypes.extended)
-    return plain and len(argument.sharding.device_set) == 1
+    """Whether an argument is an array on one device."""
+    return not isinstance(argument, jax.Array) or len(argument.sharding.device_set) == 1
 
 
 def _as_array(value: Any, aval: Any) -> jax.Array:
-    """Of JAX, with the weak type of a number of Python where it has one."""
-    found = jax.device_put(np.array(value, aval.dtype, order="C"))
-    if not aval.weak_type:
-        return found
-    return array.ArrayImpl(aval, found.sharding, found._arrays, committed=False)
+    """Of JAX on its first device, with the weak type of a number of Python where it has one."""
+    device = jax.devices()[0]
+    numbers = np.array(value, aval.dtype, order="C")
+    sharding = jax.sharding.SingleDeviceSharding(device)
+    return pxla.batched_device_put(aval, sharding, [numbers], [device], committed=False)
 
 
 def _is_key(aval: Any) -> bool:
@@ -72,16 +72,46 @@ def _evaluated(jaxpr: Any, arguments: Sequence, loops: bool) -> list:
 def _by_numpy(*arguments: Any, jaxpr: Any, **options: Any) -> Any:
     """What JAX's own function returns; without a compiled program, it asks again for every call."""
     plain = all(map(_is_plain, arguments)) and not any(options["donated_invars"])
-    keys = any(_is_key(variable.aval) for variable in jaxpr.jaxpr.outvars)
-    if not plain or keys or jaxpr.effects or _operations(jaxpr) > LARGEST:
+    if not plain or jaxpr.effects or _operations(jaxpr) > LARGEST:
         return _compiled(*arguments, jaxpr=jaxpr, **options)
     return _evaluated(jaxpr, arguments, loops=False), None, None, []
 
 
+class Kept:
+    """A program that the front end keeps: by NumPy, or compiled where that takes too long.
+
+    Which of the two depends on its arguments alone, and not on what was asked for before.
+    """
+
+    def __init__(self, function: Any, args: tuple, options: Any) -> None:
+        self.traced = jax.jit(function, compiler_options=options).trace(*args)
+        self.structure = jax.tree.structure(self.traced.out_info)
+        self.long: set[tuple] = set()
+        self.compiled: Any = None
+
+    def __call__(self, *args: Any) -> Any:
+        leaves = jax.tree.leaves(args)
+        counts = tuple(leaf for leaf in leaves if isinstance(leaf, int))
+        if counts not in self.long:
+            try:
+                return self._by_numpy(leaves)
+            except TooLong:
+                self.long.add(counts)
+        if self.compiled is None:
+            self.compiled = self.traced.lower().compile()
+        return self.compiled(*args)
+
+    def _by_numpy(self, leaves: list) -> Any:
+        with at_most(MOST):
+            results = _evaluated(self.traced.jaxpr, leaves, loops=True)
+        return jax.tree.unflatten(self.structure, results)
+
+
 @contextmanager
 def by_numpy() -> Iterator[None]:
-    """While it is entered, small programs are not compiled."""
-    with patch.object(pjit, NAME, _by_numpy) if _compiled else nullcontext():
+    """While it is entered, small programs are not compiled, nor what the front end keeps."""
+    kept = patch.object(programs, "_compile", Kept)
+    with kept, patch.object(pjit, NAME, _by_numpy) if _compiled else nullcontext():
         yield
 
 
@@ -91,8 +121,7 @@ def _is_for_jax(jaxpr: Any) -> bool:
         return False
     (equation,) = jaxpr.eqns
     inner = any(name in equation.params for name in INNER)
-    table = RANDOM if any(_is_key(atom.aval) for atom in equation.invars) else FUNCTIONS
-    return not inner and equation.primitive.name not in {*table, *LOOPS, "cond"}
+    return not inner and equation.primitive.name not in {*table_of(equation), *LOOPS, "cond"}
 
 
 def _large_by_numpy(*arguments: Any, jaxpr: Any, **options: Any) -> Any:

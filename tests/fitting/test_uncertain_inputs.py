@@ -87,10 +87,12 @@ def test_draws_confirm_a_trained_loss(host, options):
 
 
 @IN_PYRO
-def test_a_compiled_loss_is_the_eager_one(host):
+def test_a_compiled_loss_is_the_eager_one_and_drawn_by_the_program_itself(host):
     compiled = host.package.DeterministicELBO(compiled=True)
-    losses = [trained(host, noisy(host), objective=o).losses for o in (None, compiled)]
-    np.testing.assert_allclose(*losses, rtol=1e-6)
+    fits = [trained(host, noisy(host), objective=o) for o in (None, compiled)]
+    np.testing.assert_allclose(*(fit.losses for fit in fits), rtol=1e-6)
+    check = fits[1].by_draws
+    assert abs(check.value - check.loss) < 4 * check.standard_error
 
 
 def test_predictions_by_draws_and_their_attribution(host):

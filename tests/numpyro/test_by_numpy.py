@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from numpyro_moments.evaluation.programs import Programs
 from tests.checks import small_programs
 from tests.checks.jaxprs import by_numpy
 
@@ -86,7 +87,17 @@ def slopes(x):
     return jax.value_and_grad(function)(x)
 
 
-PARTS = (draws, shapes, products, loops, slopes)
+def keys(x):
+    """Of random numbers, which have shapes as other arrays have; and parts of arrays."""
+    table = jnp.stack([jax.random.split(KEY, 3), jax.random.split(jax.random.fold_in(KEY, 1), 3)])
+    some = table[1, 1:], table.reshape(-1)[jnp.array([4, 0])], table.T[0], table[:, None].squeeze(1)
+    each = lax.map(lambda key: jax.random.uniform(key, (2,)) + x[0, 0, :2], table[0])
+    moved = lax.dynamic_slice(x, (1, 9, 0), (1, 2, 3)), lax.rem(x, 0.3 + 0 * x)
+    updated = lax.dynamic_update_slice(x, x[:1, :2] + 1, (1, 2, 0))
+    return [jax.random.key_data(part) for part in some], each, moved, updated
+
+
+PARTS = (draws, shapes, products, loops, slopes, keys)
 EVERY = (*PARTS, convolutions, windows, places)
 
 
@@ -99,9 +110,10 @@ def everything(x):
 def test_results_are_those_of_the_compiled_program(dtype):
     with jax.enable_x64(dtype is np.float64):
         found, expected = (make(everything)(X.astype(dtype)) for make in (by_numpy, jax.jit))
+        kept = Programs.alone().run("kept", everything, jnp.asarray(X, dtype))
     tolerance = {np.float32: 1e-5, np.float64: 1e-12}[dtype]
-    pairs = zip(jax.tree.leaves_with_path(found), jax.tree.leaves(expected), strict=True)
-    for (path, ours), theirs in pairs:
+    both, twice = {"found": found, "kept": kept}, jax.tree.leaves((expected, expected))
+    for (path, ours), theirs in zip(jax.tree.leaves_with_path(both), twice, strict=True):
         assert ours.dtype == theirs.dtype, path
         message = str(path)
         np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance, err_msg=message)
@@ -134,3 +146,15 @@ def test_a_program_may_be_part_of_another():
     np.testing.assert_allclose(first, np.sin(X), rtol=1e-6)
     np.testing.assert_allclose(second, X + 1, rtol=1e-6)
     np.testing.assert_array_equal(third, np.ones(2))
+
+
+def test_many_steps_are_compiled():
+    def steps(x, count):
+        return lax.fori_loop(0, count, lambda _, at: (at + 1 / at) / 2 + jnp.zeros(3), x)
+
+    start = jnp.full(3, 5.0)
+    program = small_programs.Kept(steps, (start, 3), None)
+    for count, is_long in ((3, False), (30_000, True), (3, True)):
+        expected = steps(start, 3) if count == 3 else np.ones(3)
+        np.testing.assert_allclose(program(start, count), expected, rtol=1e-6)
+        assert (program.compiled is not None) == is_long
