@@ -8,7 +8,7 @@ attention between rows, a time series) fails this, and is run with all rows at o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
@@ -41,9 +41,10 @@ class Interacting(Exception):
 class Rows:
     """A program whose arguments have rows, which may be chosen."""
 
-    predict: Callable[[Any], Predictions]  # from indices of rows, or None for all of them
+    # Predictions, or a sum of theirs, from indices of rows, or None for all of them.
+    predict: Callable[[Any], Any]
     count: int | None  # rows of the arguments; None if no argument has any
-    context: Callable[[], AbstractContextManager]  # for what is predicted later
+    context: Callable[[], AbstractContextManager] = nullcontext  # of what is predicted later
     split: Callable[[Any, int], Any] | None = None  # a random key into one for each block
 
     def blocks(self, size: int) -> list[np.ndarray]:
@@ -120,8 +121,7 @@ def _blocked(rows: Rows, size: int | None, limit: float) -> Predictions:
         raise Interacting(f"the model does not run on {len(chosen)} of them ({error})") from error
     asked = size is not None
     if size is None:
-        fitting = limit * len(chosen) / max(memory.bytes, 1.0)
-        size = min(int(min(max(fitting, FEWEST), MOST)), count)
+        size = _size_of_blocks(limit * len(chosen), memory.bytes, count)
     collected: dict[str, _Collected] = {}
     for block in rows.blocks(size):
         for name, part in rows.predict(block).items():
@@ -130,6 +130,44 @@ def _blocked(rows: Rows, size: int | None, limit: float) -> Predictions:
             known = collected.setdefault(name, _Collected(name, alone[name], chosen, asked))
             known.add(part, block)
     return {name: part.joined(rows, size) for name, part in collected.items()}
+
+
+def rows_of_a_sum(rows: Rows, limit: float) -> int | None:
+    """Return how many rows at once a sum over rows, such as a score, takes; None: all of them."""
+    if rows.count is None or rows.count <= FEW:
+        return None
+    try:
+        with counted(min(limit, LARGE)):
+            rows.predict(None)
+    except TooLarge:
+        return _rows_in_blocks(rows, min(limit, OF_A_BLOCK))
+    return None
+
+
+def _rows_in_blocks(rows: Rows, limit: float) -> int | None:
+    count = rows.count or 0
+    chosen = np.array([count - 1, count // 2, 1, 0])
+    try:
+        with counted() as memory:
+            together = rows.predict(chosen)
+        parts = sum(rows.predict(part) for part in (chosen[:1], chosen[1:]))
+    except Exception:  # a program may fail in any way on fewer rows
+        return None
+    if not is_close(to_numpy(parts), to_numpy(together)):
+        return None
+    return _size_of_blocks(limit * len(chosen), memory.bytes, count)
+
+
+def sum_of_rows(rows: Rows, size: int | None) -> Any:
+    """Return a sum over rows, of so many at once; None: of all of them."""
+    if size is None:
+        return rows.predict(None)
+    places = np.arange(rows.count or 0)
+    return sum(rows.predict(places[at : at + size]) for at in range(0, len(places), size))
+
+
+def _size_of_blocks(limit: float, used: float, count: int) -> int:
+    return min(int(min(max(limit / max(used, 1.0), FEWEST), MOST)), count)
 
 
 class _Collected:

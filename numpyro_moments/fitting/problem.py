@@ -17,6 +17,8 @@ from moment_calculus.optimisation.batches import AllData, Arguments
 from moment_calculus.optimisation.options import Options
 from moment_calculus.optimisation.outcome import ByDraws, Fit
 from moment_calculus.optimisation.weighting import PlateScaling, weight_site
+from moment_calculus.predictions.blocks import Rows, rows_of_a_sum, sum_of_rows
+from moment_calculus.rulebooks import propagation_of
 from numpyro_moments.evaluation.arguments import Static, apart
 from numpyro_moments.evaluation.programs import Programs
 from numpyro_moments.fitting.precision import NoiseScale
@@ -132,15 +134,22 @@ class Problem:
     def _score(self) -> Any:
         assert self.held_out is not None
         arrays, rest = apart(self.held_out)
+        propagation = getattr(self.svi.loss, "propagation", None) or propagation_of(None, "exact")
+        at_once: list[int | None] = []  # rows, once they are known
 
         def score(params: dict[str, Any], mutable: Any, arrays: list) -> Any:
-            args, kwargs = rest.joined(arrays)
-            svi, propagation = self.svi, getattr(self.svi.loss, "propagation", None)
+            svi, (args, kwargs) = self.svi, rest.joined(arrays)
             values = self.values(params, mutable)
             return log_predictive(propagation, svi.model, svi.guide, values, *args, **kwargs)
 
         compiled = jax.jit(score)
-        return lambda params, mutable: compiled(params, mutable, arrays)
+
+        def summed(params: dict[str, Any], mutable: Any) -> Any:
+            rows = Rows.of(arrays, partial(compiled, params, mutable))
+            at_once[:] = at_once or [rows_of_a_sum(rows, propagation.memory_limit)]
+            return sum_of_rows(rows, *at_once)
+
+        return summed
 
 
 def made_of(svi: SVI) -> tuple[Any, ...]:

@@ -34,7 +34,7 @@ from moment_calculus.predictions.site import (
     checked_count,
     summed_log_density,
 )
-from moment_calculus.rulebooks import propagation_by, propagation_of
+from moment_calculus.rulebooks import propagation_by
 from moment_calculus.values.propagation import Propagation, RuleBook, check_choice
 from numpyro_moments.evaluation.arguments import Precision, checked, checked_key, in_jax
 from numpyro_moments.evaluation.failure_causes import (
@@ -404,7 +404,7 @@ def _predicted(
 
 
 def log_predictive(
-    propagation: Propagation | None,  # None: with covariances, by the exact rules
+    propagation: Propagation,
     model: Callable,
     guide: Callable,
     params: dict[str, Any],
@@ -412,7 +412,6 @@ def log_predictive(
     **kwargs: Any,
 ) -> jax.Array:
     """Return the summed log predictive densities of all observations."""
-    propagation = propagation or propagation_of(None, "exact")
     sites = _predicted_sites(model, guide, params, args, kwargs, propagation)
     observed = {name: site for name, site in sites.items() if _is_observation(site)}
     return summed_log_density(observed, prediction_at)

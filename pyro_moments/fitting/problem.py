@@ -18,6 +18,9 @@ from moment_calculus.optimisation.batches import AllData, Arguments
 from moment_calculus.optimisation.options import Options
 from moment_calculus.optimisation.outcome import ByDraws, Fit
 from moment_calculus.optimisation.weighting import PlateScaling, weight_site
+from moment_calculus.predictions.blocks import Rows, rows_of_a_sum, sum_of_rows
+from moment_calculus.rulebooks import propagation_of
+from pyro_moments._host import tree_flatten, tree_unflatten
 from pyro_moments.fitting.parameters import Parameters
 from pyro_moments.fitting.precision import NoiseScale, ProfiledELBO, noise_scale
 from pyro_moments.objectives.base import Program
@@ -56,6 +59,7 @@ class Problem:
     ) -> None:
         self.objective, self.model, self.guide = objective, model, guide
         self.held_out = held_out
+        self._at_once: tuple[int | None] | None = None  # rows of a score; None: not yet known
         self.noise: NoiseScale | None = None  # a scale that the optimiser does not train
         # A tensor, because the weight changes from step to step.
         self.kl_weight = torch.ones((), device="cpu") if kl_warm_up else None
@@ -127,11 +131,18 @@ class Problem:
     def score(self) -> float:
         """Return the held-out log-likelihood."""
         assert self.held_out is not None
-        args, kwargs = self.held_out
         objective = getattr(self.objective, "objective", self.objective)
-        propagation = getattr(objective, "propagation", None)
+        propagation = getattr(objective, "propagation", None) or propagation_of(None, "exact")
+        leaves, structure = tree_flatten(self.held_out)
+
+        def score(leaves: list[Any]) -> torch.Tensor:
+            args, kwargs = tree_unflatten(leaves, structure)
+            return log_predictive(propagation, self.model, self.guide, *args, **kwargs)
+
+        rows = Rows.of(leaves, score)
         with random_state_restored():
-            return float(log_predictive(propagation, self.model, self.guide, *args, **kwargs))
+            self._at_once = self._at_once or (rows_of_a_sum(rows, propagation.memory_limit),)
+            return float(sum_of_rows(rows, *self._at_once))
 
 
 class GlobalRandomState:

@@ -34,7 +34,7 @@ from moment_calculus.predictions.site import (
     checked_count,
     summed_log_density,
 )
-from moment_calculus.rulebooks import propagation_by, propagation_of
+from moment_calculus.rulebooks import propagation_by
 from moment_calculus.values.propagation import Propagation, RuleBook, check_choice
 from moment_guides.families.drawn_sites import with_shared_draws
 from pyro_moments._host import tree_flatten, tree_leaves, tree_unflatten
@@ -392,10 +392,9 @@ def _predicted(
 
 @torch.no_grad()
 def log_predictive(
-    propagation: Propagation | None, model: Callable, guide: Callable, *args: Any, **kwargs: Any
+    propagation: Propagation, model: Callable, guide: Callable, *args: Any, **kwargs: Any
 ) -> torch.Tensor:
     """Return the summed log predictive densities of all observations."""
-    propagation = propagation or propagation_of(None, "exact")
     sites = sites_to_predict(*moment_trace(model, guide, args, kwargs, propagation))
     observed = {
         name: site

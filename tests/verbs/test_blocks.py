@@ -103,6 +103,27 @@ def test_memory_asks_for_blocks(host, monkeypatch):
     np.testing.assert_allclose(to_numpy(found.variance), to_numpy(whole.variance), rtol=1e-5)
 
 
+@pytest.mark.parametrize(("kind", "are_cut"), [("regression", True), ("centred", False)])
+def test_held_out_scores_are_sums_over_blocks(host, monkeypatch, kind, are_cut):
+    model = {"regression": host.regression, "centred": centred(host)}[kind]
+    monkeypatch.setattr(blocks, "FEW", 2)
+    monkeypatch.setattr(blocks, "OF_A_BLOCK", 1.0)
+    sizes, scores = [], []
+
+    def counting(x, y=None):
+        sizes.append(len(x))
+        return model(x, y)
+
+    for limit in (blocks.LARGE, 100.0):
+        monkeypatch.setattr(blocks, "LARGE", limit)
+        fresh(host.name)
+        sizes.clear()
+        fit = host.fit(counting, host.x[:40], host.y[:40], steps=1, held_out=host.rows(40, 90))
+        scores.append([*fit.held_out.values()])
+    assert (16 in sizes) == are_cut  # the fewest rows of a block; the last one has two
+    np.testing.assert_allclose(*scores, rtol=1e-5)
+
+
 def test_a_program_stops_before_its_values_are_too_large(host):
     with counted() as memory:
         predicted(host, host.regression)
