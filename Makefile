@@ -17,7 +17,7 @@ INSTALLED := $(VENV)/.installed
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py --backend $(BACKEND)
 
-# What cells print and draw is kept in docs/_build/cells until they change. XLA optimises their programs
+# What cells print and draw is kept in docs/_build/cells until they change. They run in full, with all steps,
 # where a tag is checked out, and by make docs FULL=1.
 docs: export FULL ?= $(shell git describe --tags --exact-match 2>/dev/null)
 docs: export OMP_NUM_THREADS ?= 1

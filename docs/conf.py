@@ -1,5 +1,6 @@
 """How Sphinx builds the site: `make docs`. Nothing here needs the network."""
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -52,6 +53,11 @@ html_theme_options = {
     "footer_end": [],
     "header_links_before_dropdown": 7,
 }
+if not os.environ.get("FULL"):
+    html_theme_options["announcement"] = (
+        "A draft: cells ran with a tenth of the steps that they show. "
+        "<code>make docs FULL=1</code> runs them in full."
+    )
 
 
 def skip_inherited(app, what, name, member, skip, options):

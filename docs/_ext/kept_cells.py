@@ -1,7 +1,8 @@
 """What the cells of a fragment print and draw, kept until its text or the library changes.
 
-A file runs in a process and a folder of its own. Compiling takes longer there than running: XLA
-optimises less, unless FULL is in the environment, where `make docs` puts it for a tag.
+A file runs in a process and a folder of its own: in full where FULL is in the environment, as
+`make docs` puts it for a tag, otherwise with a tenth of the steps and a compiler that optimises
+less, for these cost most of the time.
 """
 
 from __future__ import annotations
@@ -13,13 +14,18 @@ import os
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 
 from sphinx.errors import ExtensionError
 
 RUNNER = Path(__file__).with_name("run_cells.py")
 FULL = bool(os.environ.get("FULL"))
-XLA = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+XLA = (  # as in tests/conftest.py
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    + " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+    * version("jax").startswith("0.10.")
+)
 PACKAGES = ("guides", "moment_calculus", "numpyro_moments", "pyro_moments")
 
 
@@ -38,9 +44,11 @@ def outputs(file: Path, build: Path) -> tuple[Path, dict[str, dict]]:
         folder.mkdir(parents=True, exist_ok=True)
         paths = [str(file.parents[2]), os.environ.get("PYTHONPATH", "")]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "MPLBACKEND": "agg"}
-        if not FULL:
-            environment.setdefault("XLA_FLAGS", XLA)
         command = [sys.executable, str(RUNNER), str(file), str(folder.resolve())]
+        if FULL:
+            command.append("--full")
+        else:
+            environment.setdefault("XLA_FLAGS", XLA)
         with tempfile.TemporaryDirectory() as scratch:
             run = subprocess.run(
                 command, env=environment, cwd=scratch, capture_output=True, text=True, check=False

@@ -1,4 +1,7 @@
-"""Run a fragment cell by cell and write what every cell prints and draws: FILE FOLDER."""
+"""Run a fragment cell by cell and write what every cell prints and draws: FILE FOLDER [--full].
+
+Without ``--full`` training and chains have a tenth of the steps that are written.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +34,37 @@ def cells(text: str) -> dict[str, tuple[int, str]]:
     return {name: (starts[name], "\n".join(lines).rstrip()) for name, lines in found.items()}
 
 
-def run(code: str, start: int, file: str, namespace: dict[str, object]) -> str:
+COUNTS = {"steps", "epochs", "num_samples", "num_warmup", "warmup_steps"}
+FEWEST = 5  # below which a count stays as it is
+
+
+class Briefly(ast.NodeTransformer):
+    """A tenth of the steps, draws and epochs that are written as numbers."""
+
+    def visit_keyword(self, node: ast.keyword) -> ast.keyword:
+        """An argument of a call."""
+        self.generic_visit(node)
+        return ast.keyword(node.arg, self._fewer(node.arg, node.value))
+
+    def visit_Dict(self, node: ast.Dict) -> ast.Dict:
+        """Options that several calls share."""
+        self.generic_visit(node)
+        names = [getattr(key, "value", None) for key in node.keys]
+        values = [self._fewer(name, value) for name, value in zip(names, node.values, strict=True)]
+        return ast.Dict(node.keys, values)
+
+    def _fewer(self, name: object, value: ast.expr) -> ast.expr:
+        if name in COUNTS and isinstance(value, ast.Constant) and isinstance(value.value, int):
+            fewer = max(value.value // 10, min(value.value, FEWEST))
+            return ast.copy_location(ast.Constant(fewer), value)
+        return value
+
+
+def run(code: str, start: int, file: str, namespace: dict[str, object], full: bool) -> str:
     """What a cell prints, and the value of its last line if that is an expression."""
     tree = ast.increment_lineno(ast.parse(code, file), start)
+    if not full:
+        tree = ast.fix_missing_locations(Briefly().visit(tree))
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
@@ -58,7 +89,7 @@ def pictures(folder: Path, name: str) -> list[str]:
     return saved
 
 
-def main(file: str, folder: str) -> None:
+def main(file: str, folder: str, *options: str) -> None:
     """Run the file in one namespace; a cell that fails ends the process with its traceback."""
     warnings.filterwarnings("ignore", module="arviz|tqdm")
     namespace: dict[str, object] = {"__name__": "__main__"}
@@ -68,7 +99,7 @@ def main(file: str, folder: str) -> None:
 
         leave_alone(host, source)
     for name, (start, code) in cells(source).items():
-        text = run(code, start, file, namespace)
+        text = run(code, start, file, namespace, full="--full" in options)
         results[name] = {
             "code": code.strip(),
             "text": text,
