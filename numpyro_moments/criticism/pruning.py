@@ -113,8 +113,9 @@ def smaller_network(net: Any, report: PruningReport, params: Any = None) -> Any:
         >>> rest = fit.params["net$params"]  # doctest: +SKIP
         >>> small, variables = smaller_network(net, report, rest)  # doctest: +SKIP
     """
-    use = "smaller_network takes networks of flax"
-    linen, nnx = (optional_package(f"flax.{part}", use, "flax") for part in ("linen", "nnx"))
+    optional_package("flax", "smaller_network takes networks of flax", "flax")
+    from flax import linen, nnx
+
     if not isinstance(net, linen.Sequential | nnx.Sequential):
         raise no_chain(net, CHAIN)
     is_linen = isinstance(net, linen.Sequential)
