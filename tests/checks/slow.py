@@ -104,11 +104,34 @@ def processor_seconds() -> float:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef, request):
+    """Keep what a fixture of several tests costs, for those that find it ready."""
+    before = processor_seconds()
+    value = yield
+    if request.scope != "function":
+        key = request.node.nodeid, fixturedef.argname
+        _SHARED[key] = processor_seconds() - before
+        _NEW.add(key)
+    return value
+
+
+def _found_ready(item) -> float:
+    """What an item's fixtures took that others had set up."""
+    keys = {(node.nodeid, name) for node in item.listchain() for name in item.fixturenames}
+    return sum(_SHARED[key] for key in keys & _SHARED.keys() - _NEW)
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Add to the report of a phase the processor's seconds since the report before."""
+    """Add to the report of a phase the processor's seconds since the report before.
+
+    Those that a test takes alone: fixtures that it shares count for each of their tests.
+    """
     report = yield
     now = processor_seconds()
     report.processor_seconds = now - _LAST.get("now", now)
+    if call.when == "setup":
+        report.processor_seconds += _found_ready(item)
     _LAST["now"] = now
     return report
 
@@ -116,8 +139,11 @@ def pytest_runtest_makereport(item, call):
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_logstart():
     _LAST["now"] = processor_seconds()
+    _NEW.clear()
 
 
+_SHARED: dict[tuple[str, str], float] = {}  # by node and name of the fixture
+_NEW: set[tuple[str, str]] = set()  # those that the present test has set up
 _LAST: dict[str, float] = {}
 _SECONDS: dict[str, float] = defaultdict(float)
 

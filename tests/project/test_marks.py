@@ -18,6 +18,23 @@ def test_a_measurement_changes_the_list():
     assert slow.changed({TWO, renamed}, seconds) == {ONE, TWO, renamed}
 
 
+@pytest.fixture(scope="module")
+def _costly():
+    end = slow.processor_seconds() + 0.05
+    while slow.processor_seconds() < end:
+        pass
+
+
+@pytest.mark.parametrize("row", range(2))
+@pytest.mark.usefixtures("_costly")
+def test_a_shared_fixture_counts_for_each_of_its_tests(request, row):
+    mine = request.node.parent.nodeid, "_costly"
+    assert slow._SHARED[mine] > 0.04
+    assert slow._found_ready(request.node) == (0.0 if mine in slow._NEW else slow._SHARED[mine])
+    slow._NEW.clear()
+    assert slow._found_ready(request.node) == slow._SHARED[mine], row
+
+
 def test_names_that_no_test_has_are_found():
     assert slow.stale({ONE, TWO, ELSEWHERE, GONE}, {ONE}) == [TWO, GONE]
 

@@ -8,8 +8,6 @@ from types import SimpleNamespace
 import pyro.distributions as dist
 import pytest
 import torch
-from torch._dynamo.utils import counters
-from torch._inductor import compile_fx, config
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pyro_moments import DVIGuide
@@ -21,6 +19,8 @@ from tests.pyro.compiled.compiling import make, programs
 
 
 def test_the_same_program_is_compiled_once(tmp_path, monkeypatch):
+    from torch._dynamo.utils import counters  # takes seconds
+
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     x = torch.linspace(-1.0, 1.0, 7)
     graph = make_fx(lambda x: [x.sin() + 1.25])(x)
@@ -34,6 +34,8 @@ def test_the_same_program_is_compiled_once(tmp_path, monkeypatch):
 
 def test_an_option_that_the_compiler_does_not_have_is_left_out(monkeypatch):
     """The others hold while it compiles; what it compiles to is a matter of other tests."""
+    from torch._inductor import compile_fx, config
+
     known = []
 
     def compiler(graph, inputs, **_):
