@@ -112,16 +112,10 @@ def _as_asked(rows: Rows, size: int) -> Predictions:
 
 def _blocked(rows: Rows, size: int | None, limit: float) -> Predictions:
     """Return predictions in blocks; raise Interacting where blocks differ from a few rows alone."""
-    count = rows.count or 0
-    chosen = np.array([count - 1, count // 2, 1, 0][: 3 if size == 4 else 4])  # in no order
-    try:
-        with counted() as memory:
-            alone = rows.predict(chosen)
-    except Exception as error:  # a program may fail in any way on fewer rows
-        raise Interacting(f"the model does not run on {len(chosen)} of them ({error})") from error
+    chosen, alone, used = _few_alone(rows, 3 if size == 4 else 4)
     asked = size is not None
     if size is None:
-        size = _size_of_blocks(limit * len(chosen), memory.bytes, count)
+        size = _size_of_blocks(limit, used, rows)
     collected: dict[str, _Collected] = {}
     for block in rows.blocks(size):
         for name, part in rows.predict(block).items():
@@ -130,6 +124,18 @@ def _blocked(rows: Rows, size: int | None, limit: float) -> Predictions:
             known = collected.setdefault(name, _Collected(name, alone[name], chosen, asked))
             known.add(part, block)
     return {name: part.joined(rows, size) for name, part in collected.items()}
+
+
+def _few_alone(rows: Rows, most: int) -> tuple[np.ndarray, Any, float]:
+    """Return indices of a few rows in no order, their prediction, and the bytes of one row."""
+    count = rows.count or 0
+    chosen = np.array([count - 1, count // 2, 1, 0][:most])
+    try:
+        with counted() as memory:
+            alone = rows.predict(chosen)
+    except Exception as error:  # a program may fail in any way on fewer rows
+        raise Interacting(f"the model does not run on {len(chosen)} of them ({error})") from error
+    return chosen, alone, memory.bytes / len(chosen)
 
 
 def rows_of_a_sum(rows: Rows, limit: float) -> int | None:
@@ -145,17 +151,14 @@ def rows_of_a_sum(rows: Rows, limit: float) -> int | None:
 
 
 def _rows_in_blocks(rows: Rows, limit: float) -> int | None:
-    count = rows.count or 0
-    chosen = np.array([count - 1, count // 2, 1, 0])
     try:
-        with counted() as memory:
-            together = rows.predict(chosen)
+        chosen, together, used = _few_alone(rows, 4)
         parts = sum(rows.predict(part) for part in (chosen[:1], chosen[1:]))
-    except Exception:  # a program may fail in any way on fewer rows
+    except Exception:  # a program may fail in any way on one row
         return None
     if not is_close(to_numpy(parts), to_numpy(together)):
         return None
-    return _size_of_blocks(limit * len(chosen), memory.bytes, count)
+    return _size_of_blocks(limit, used, rows)
 
 
 def sum_of_rows(rows: Rows, size: int | None) -> Any:
@@ -166,8 +169,8 @@ def sum_of_rows(rows: Rows, size: int | None) -> Any:
     return sum(rows.predict(places[at : at + size]) for at in range(0, len(places), size))
 
 
-def _size_of_blocks(limit: float, used: float, count: int) -> int:
-    return min(int(min(max(limit / max(used, 1.0), FEWEST), MOST)), count)
+def _size_of_blocks(limit: float, used: float, rows: Rows) -> int:
+    return min(int(min(max(limit / max(used, 1.0), FEWEST), MOST)), rows.count or 0)
 
 
 class _Collected:
