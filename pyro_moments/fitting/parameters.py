@@ -253,14 +253,19 @@ def double_precision() -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def to_float64(data: Any) -> Any:
-    """Return floating-point tensors as float64, also inside tuples and dictionaries."""
+def to_dtype(data: Any, dtype: torch.dtype) -> Any:
+    """Return floating-point tensors as ``dtype``, also inside tuples and dictionaries."""
 
     def convert(part: Any) -> Any:
         floating = isinstance(part, torch.Tensor) and part.is_floating_point()
-        return part.double() if floating else part
+        return part.to(dtype) if floating else part
 
     return tree_map(convert, data)
+
+
+def to_float64(data: Any) -> Any:
+    """Return floating-point tensors as float64, also inside tuples and dictionaries."""
+    return to_dtype(data, torch.float64)
 
 
 def parameters_to_float64(evaluate: Callable[[], Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:

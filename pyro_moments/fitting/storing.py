@@ -46,6 +46,7 @@ from pyro_moments.fitting.parameters import (
     parameters_to_float64,
     remember_fit,
     restore_parameters,
+    to_dtype,
     to_float64,
 )
 from pyro_moments.fitting.problem import random_state_restored
@@ -265,14 +266,16 @@ def leave_in_single(fit: Fit, model: Callable, data: tuple, named: dict[str, Any
 
 
 def _is_single(model: Callable, data: tuple, named: dict[str, Any]) -> bool:
-    args = [part for part in tree_leaves((data, named)) if isinstance(part, torch.Tensor)]
-    if any(part.dtype is torch.float64 for part in args) or not args:
+    """Return whether a model draws singles, from its data or, of arrays made doubles, from such."""
+    if not any(isinstance(part, torch.Tensor) for part in tree_leaves((data, named))):
         return False  # also of a loader, whose rows are not known here
-    try:
-        sites = sampled_sites(model, *at_means(data, named))
-    except RuntimeError:  # tensors of two precisions, those that the model has elsewhere
-        return False
-    return all(site["value"].dtype is not torch.float64 for site in sites.values())
+    for given in ((data, named), to_dtype((data, named), torch.float32)):
+        try:
+            sites = sampled_sites(model, *at_means(*given))
+        except RuntimeError:  # tensors of two precisions
+            continue
+        return all(site["value"].dtype is not torch.float64 for site in sites.values())
+    return False
 
 
 def density_text(model: Callable, data: tuple, named: dict[str, Any], observed: bool) -> str:

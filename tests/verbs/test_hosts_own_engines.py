@@ -67,13 +67,15 @@ def test_elsewhere_a_guide_without_a_model_is_refused(host):
         predictive(*key, host.x)
 
 
+@pytest.mark.parametrize("arrays", [False, True])
 @pytest.mark.parametrize("kind", ["DVIGuide", "AutoNormal"])
-def test_predictive_takes_the_guide_of_a_fit_in_double_precision(kind):
+def test_predictive_takes_the_guide_of_a_fit_in_double_precision(kind, arrays):
     """In Pyro, whose guides have parameters of their own, in the precision of the model."""
     host = fresh("pyro")
+    data = [part.numpy() if arrays else part for part in (host.x, host.y)]
     model, predictive = host.regression, host.language.infer.Predictive
     guide = host.package.DVIGuide() if kind == "DVIGuide" else host.autoguide.AutoNormal(model)
-    result = host.package.fit(model, guide, host.x, host.y, steps=2, float64=True, by_draws=False)
+    result = host.package.fit(model, guide, *data, steps=2, float64=True, by_draws=False)
     assert (
         predictive(model, guide=result.guide, num_samples=3)(host.x)["obs"].dtype is torch.float32
     )
