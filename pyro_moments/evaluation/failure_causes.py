@@ -150,7 +150,7 @@ def diagnose_errors(
     try:
         with _DIAGNOSIS.diagnose_errors(model, args, kwargs, guide):
             yield
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:  # the latter of recurrent layers
         inputs = {f"input '{n}'": array for n, array in _DIAGNOSIS.arrays(model, args, kwargs)}
         if (refusal := mixed_precision_error(error, inputs)) is None:
             raise

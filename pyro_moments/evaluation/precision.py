@@ -51,7 +51,7 @@ def to_float32(argument: Any) -> Any:
     return tree_map(cast, argument)
 
 
-_MIXED = re.compile(r"same dtype|scalar type \w+ but found")
+_MIXED = re.compile(r"same dtype|scalar type \w+ but found|does not match weight dtype")
 
 
 # by whether parameters are double
@@ -62,7 +62,7 @@ _WAYS = {
 }
 
 
-def mixed_precision_error(error: RuntimeError, parts: dict[str, Any]) -> UnsupportedMoments | None:
+def mixed_precision_error(error: Exception, parts: dict[str, Any]) -> UnsupportedMoments | None:
     """Return an error that explains torch's about mixed precision; None for others."""
     if not _MIXED.search(str(error)):
         return None

@@ -127,8 +127,15 @@ def vectors(x, y):
         pyro.sample("obs", dist.MultivariateNormal(x * w, torch.eye(3)), obs=x)
 
 
+def recurrent(x, y):
+    linear(torch.nn.RNN(3, 3)(x)[0], y)
+
+
+OF_X = "input 'x' is torch.float64"
+
+
 @pytest.mark.parametrize(
-    ("model", "words"), [(linear, "input 'x' is torch.float64"), (vectors, "site 'obs'")]
+    ("model", "words"), [(linear, OF_X), (recurrent, OF_X), (vectors, "site 'obs'")]
 )
 def test_data_in_another_precision_than_the_parameters(model, words):
     with pytest.raises(UnsupportedMoments, match=words) as raised:
