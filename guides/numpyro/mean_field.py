@@ -26,7 +26,7 @@ from moment_guides.numpyro.latent_sites import (
     on_support,
     slope_sign,
 )
-from moment_guides.numpyro.scales import FastNormal, full_like, scale_positive
+from moment_guides.numpyro.scales import FastNormal, full_like, in_enabled_precision, scale_positive
 
 
 class DVIGuide(AutoGuide):
@@ -116,7 +116,8 @@ class DVIGuide(AutoGuide):
             with ExitStack() as stack:
                 for plate in site.plates:
                     stack.enter_context(plates[plate])
-                parameters = self._declare(site, lambda name: run().location(name))
+                declared = self._declare(site, lambda name: run().location(name))
+                parameters = jax.tree.map(in_enabled_precision, declared)
                 result[site.name] = numpyro.sample(site.name, self._posterior(site, *parameters))
         return result
 

@@ -21,6 +21,13 @@ NUMERATOR = 0.99999998, 0.86719354, 0.123764323
 DENOMINATOR = 1.0, 1.36719159, 0.474058918, 0.0310945513
 
 
+def in_enabled_precision(part: Any) -> Any:
+    """Return an array of doubles as one of singles where JAX has no doubles; others as they are."""
+    if getattr(part, "dtype", None) != jnp.float64 or jax.config.jax_enable_x64:
+        return part
+    return part.astype(jnp.float32)
+
+
 def full_like(location: Any, scale: float) -> Any:
     """Return an array like ``location`` filled with ``scale``."""
     if isinstance(location, jax.Array) and not _on_one_device(location):

@@ -84,6 +84,18 @@ def test_predictive_takes_the_guide_of_a_fit_in_double_precision(kind, arrays):
     assert result.median()["weight"].dtype is torch.float64
 
 
+@pytest.mark.filterwarnings("error:Explicitly requested dtype")
+def test_numpyros_predictive_takes_the_parameters_of_a_fit_in_double_precision():
+    host = fresh("numpyro")
+    model, data = host.regression, (host.x, host.y)
+    result = host.fit(model, *data, steps=2, float64=True, by_draws=False)
+    drawn = host.language.infer.Predictive(
+        model, guide=result.guide, params=result.params, num_samples=3
+    )(jax.random.key(0), host.x)
+    assert drawn["obs"].dtype == np.float32
+    assert result.predict(host.x)["obs"].mean.dtype == np.float64
+
+
 def test_a_model_in_double_precision_keeps_its_guide_so():
     host = fresh("pyro")
     x, y = host.x.double(), host.y.double()
