@@ -49,12 +49,15 @@ def loss_at(
 
 def slopes(loss: torch.Tensor) -> dict[str, np.ndarray]:
     """Derivatives of a loss in Pyro by the parameters, which may be constrained."""
-    store, found = pyro.get_param_store(), {}
-    for name, value in store.items():
-        free = value.unconstrained()
-        by_free = torch.autograd.grad(loss, free, retain_graph=True)[0]
-        found[name] = (by_free / torch.autograd.grad(value.sum(), free)[0]).numpy()
-    return found
+    values = dict(pyro.get_param_store().items())
+    free = [value.unconstrained() for value in values.values()]
+    by_free = torch.autograd.grad(loss, free, retain_graph=True)  # of all at once: one sweep
+    total = torch.stack([value.sum() for value in values.values()]).sum()
+    of_values = torch.autograd.grad(total, free)
+    return {
+        name: (slope / derivative).numpy()
+        for name, slope, derivative in zip(values, by_free, of_values, strict=True)
+    }
 
 
 def decrease(params: Mapping[str, np.ndarray], slopes: Mapping[str, np.ndarray]) -> float:
