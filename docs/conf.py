@@ -55,8 +55,8 @@ html_theme_options = {
 }
 if not os.environ.get("FULL"):
     html_theme_options["announcement"] = (
-        "A draft: cells ran with a tenth of the steps that they show. "
-        "<code>make docs FULL=1</code> runs them in full."
+        "A draft: cells ran with a tenth of the steps, draws and simulations that they show, and "
+        "NumPy evaluated small programs of JAX. <code>make docs FULL=1</code> runs all in full."
     )
 
 

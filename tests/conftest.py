@@ -6,17 +6,12 @@ import ctypes
 import gc
 import os
 import random
-from importlib.metadata import version
+
+from tests.checks import XLA_FLAGS
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Compiling takes longer than running here: let XLA optimise less, and JAX 0.10 by its old emitters.
-os.environ.setdefault(
-    "XLA_FLAGS",
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-    + " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
-    * version("jax").startswith("0.10."),
-)
+os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)
 
 # Inductor would compile a program for each set of vector instructions, to see whether it can.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")

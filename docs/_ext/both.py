@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from kept_cells import outputs
+from kept_cells import outputs, run_missing
 from run_cells import BLOCK, HOSTS, MARK
 from sphinx.util.docutils import SphinxDirective
 
@@ -28,6 +28,12 @@ def block(kind: str, argument: str, options: str, text: str) -> str:
     return f"```````{{{kind}}} {argument}\n{options}\n{text}\n```````\n"
 
 
+def fragments(env: Any, name: str) -> dict[str, Path]:
+    """The files of a fragment, by framework."""
+    files = {host: Path(env.srcdir) / "fragments" / f"{name}_{host}.py" for host in HOSTS}
+    return {host: file for host, file in files.items() if file.exists()}
+
+
 class Both(SphinxDirective):
     """Code and output of one cell, a division for each framework."""
 
@@ -37,17 +43,13 @@ class Both(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """The divisions, of which a reader sees the one that the switch of the page chooses."""
         name, cell = self.arguments
-        hosts = [host for host in HOSTS if self._file(host, name).exists()]
-        if not hosts:
+        files = fragments(self.env, name)
+        if not files:
             raise self.error(f"no fragments/{name}_*.py")
-        parts = [self._division(host, name, cell) for host in hosts]
+        parts = [self._division(host, file, cell) for host, file in files.items()]
         return self.parse_text_to_nodes("".join(parts))
 
-    def _file(self, host: str, name: str) -> Path:
-        return Path(self.env.srcdir) / "fragments" / f"{name}_{host}.py"
-
-    def _division(self, host: str, name: str, cell: str) -> str:
-        file = self._file(host, name)
+    def _division(self, host: str, file: Path, cell: str) -> str:
         self.env.note_dependency(str(file))
         folder, cells = outputs(file, Path(self.env.srcdir) / "_build")
         if cell not in cells:
@@ -73,8 +75,17 @@ def read(app: Any, docname: str, content: list[str]) -> None:
     content[0] = with_directives(content[0])
 
 
+def run_cells(app: Any, env: Any, docnames: list[str]) -> None:
+    """Run the fragments of the pages that will be read, before several processes read them."""
+    texts = [Path(env.doc2path(name)).read_text(encoding="utf-8") for name in docnames]
+    names = sorted({name for text in texts for name, _ in BLOCK.findall(text)})
+    files = [file for name in names for file in fragments(env, name).values()]
+    run_missing(files, Path(env.srcdir) / "_build", app.parallel)
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Register the directive."""
     app.add_directive("both", Both)
+    app.connect("env-before-read-docs", run_cells)
     app.connect("source-read", read)
     return {"parallel_read_safe": True}

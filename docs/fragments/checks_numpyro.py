@@ -64,8 +64,9 @@ def regression(x, y=None):
         numpyro.sample("obs", dist.Normal(x @ weights, scale), obs=y)
 
 
+simulations = 100
 ranks = {"mean field": [], "linear response": []}
-for key in jax.random.split(jax.random.key(0), 100):
+for key in jax.random.split(jax.random.key(0), simulations):
     weights, scale = random.normal(size=2), random.lognormal(0.0, 0.5)
     data = pair, pair @ weights + scale * random.normal(size=60)
     found = fit(

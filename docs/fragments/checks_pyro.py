@@ -61,8 +61,9 @@ def regression(x, y=None):
         pyro.sample("obs", dist.Normal(x @ weights, scale), obs=y)
 
 
+simulations = 100
 ranks = {"mean field": [], "linear response": []}
-for _ in range(100):
+for _ in range(simulations):
     weights, scale = random.normal(size=2), random.lognormal(0.0, 0.5)
     data = pair, pair @ weights + scale * random.normal(size=60)
     found = fit(

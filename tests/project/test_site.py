@@ -122,22 +122,65 @@ def test_every_verb_guide_and_objective_has_an_executed_example(framework):
     assert {name for name in names if not RESULTS.search(name)} - used == set()
 
 
-def run(tmp_path, code):
-    fragment = tmp_path / "fragment.py"
-    fragment.write_text(code, encoding="utf-8")
-    command = [sys.executable, str(RUNNER), str(fragment), str(tmp_path)]
+def run(tmp_path, *codes, options=(), name="fragment{}"):
+    """The process that ran these files, and the texts of their cells by name."""
+    paths = []
+    for number, code in enumerate(codes):
+        file, folder = tmp_path / f"{name.format(number)}.py", tmp_path / str(number)
+        file.write_text(code, encoding="utf-8")
+        folder.mkdir()
+        paths += [file, folder]
+    command = [sys.executable, str(RUNNER), *map(str, paths), *options]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def texts(folder):
+    found = json.loads((folder / "cells.json").read_text(encoding="utf-8"))
+    return {name: cell["text"] for name, cell in found.items()}
 
 
 def test_cells_share_names_and_show_their_last_value(tmp_path):
     done = run(tmp_path, "# %% one\nx = 1\nprint('begun')\n# %% two\nx + 1\n")
     assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "cells.json").read_text(encoding="utf-8"))
-    assert {name: cell["text"] for name, cell in found.items()} == {"one": "begun", "two": "2"}
+    assert texts(tmp_path / "0") == {"one": "begun", "two": "2"}
 
 
 def test_a_failing_cell_is_told_with_its_line(tmp_path):
     done = run(tmp_path, "# %% one\nx = 1\n# %% two\n\nassert x == 2\n")
     assert done.returncode != 0
-    assert 'fragment.py", line 5' in done.stderr
-    assert not (tmp_path / "cells.json").exists()
+    assert 'fragment0.py", line 5' in done.stderr
+    assert not (tmp_path / "0" / "cells.json").exists()
+
+
+STEPS = """# %% one
+simulations = 100
+print(simulations, dict(steps=60, batch_size=60), {"epochs": 4, "width": 40})
+"""
+
+
+@pytest.mark.parametrize(("options", "counts"), [((), (10, 6, 4)), (["--full"], (100, 60, 4))])
+def test_a_draft_takes_a_tenth_of_the_steps(tmp_path, options, counts):
+    assert run(tmp_path, STEPS, options=options).returncode == 0
+    simulations, steps, epochs = counts
+    text = (
+        f"{simulations} {{'steps': {steps}, 'batch_size': 60}} {{'epochs': {epochs}, 'width': 40}}"
+    )
+    assert texts(tmp_path / "0") == {"one": text}
+
+
+def test_a_file_sees_nothing_of_others(tmp_path, monkeypatch):
+    """Names, files and further packages, which are imported once for all."""
+    (tmp_path / "sklearn.py").touch()  # the package itself takes a second
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    writes = "# %% one\nimport sklearn\nimport json\njson.mine = x = 1\nopen('mine', 'w').close()\n"
+    looks = """# %% one
+import importlib, json, os
+try:
+    importlib.import_module("sk" + "learn")
+except ImportError as error:
+    print(error)
+print(hasattr(json, "mine"), os.listdir(), "x" in globals())
+"""
+    done = run(tmp_path, writes, looks, name="fragment{}_pyro")
+    assert done.returncode == 0, done.stderr
+    assert texts(tmp_path / "1") == {"one": "No module named 'sklearn'\nFalse [] False"}
