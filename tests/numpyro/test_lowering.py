@@ -9,6 +9,7 @@ import numpyro.distributions as dist
 import pytest
 
 import numpyro_moments as package
+from tests.checks import small_programs
 
 X, Y = jnp.linspace(-1.0, 1.0, 12).reshape(6, 2), jnp.linspace(-1.0, 1.0, 6)
 ACTIVATIONS = {
@@ -74,7 +75,8 @@ def test_a_step_lowers_for_cuda(name):
     model, guide, objective = STEPS[name]
     y = jnp.arange(6.0).round() if name == "counts" else Y
     svi = package.SVI(model, guide(), objective)
-    state = svi.init(jax.random.key(0), X, y)
+    with small_programs.by_numpy():
+        state = svi.init(jax.random.key(0), X, y)
     text = lowered(lambda state: svi.update(state, X, y)[0], state)
     assert "stablehlo" in text
 
