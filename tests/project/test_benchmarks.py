@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.checks import small_programs
+
 
 @pytest.fixture(autouse=True)
 def _scripts_on_path(monkeypatch):
@@ -23,7 +25,8 @@ def test_step_time(tmp_path, monkeypatch, host, contenders):
     monkeypatch.setitem(step_time.PLANS, "numpyro", plan)
     out = tmp_path / "time.json"
     few = ["--repeats", "1", "--small-only", "--no-compiled"]
-    step_time.main([*few, "--host", host, "--out", str(out)])
+    with small_programs.large_by_numpy():
+        step_time.main([*few, "--host", host, "--out", str(out)])
     found = json.loads(out.read_text())
     assert [len(seconds) for seconds in found.values()] == contenders
     assert all(value > 0 for seconds in found.values() for value in seconds.values())

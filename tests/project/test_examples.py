@@ -39,7 +39,8 @@ def _by_numpy(request):
     """What examples in NumPyro say and write does not depend on a compiler."""
     chains = request.function is test_demo  # which take long by NumPy
     by_numpy = small_programs.by_numpy if chains else small_programs.large_by_numpy
-    with by_numpy() if "numpyro" in request.node.name else nullcontext():
+    in_numpyro = "numpyro" in request.node.name or request.function is test_uci_uncertain_inputs
+    with by_numpy() if in_numpyro else nullcontext():
         yield
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.checks import small_programs
 from tests.project.test_readme import ROOT, python_blocks, run_in_order
 
 PAGE = ROOT / "docs" / "own_data.md"
@@ -18,6 +19,13 @@ MAKING, CLEANING, PYRO, NUMPYRO, SAYING, NEW, GAPS = python_blocks(PAGE)
 def _in_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
+
+
+@pytest.fixture(autouse=True)
+def _by_numpy():
+    """What the page's lines find does not depend on a compiler."""
+    with small_programs.large_by_numpy():
+        yield
 
 
 def write(rows=200):
