@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+from argparse import Namespace
 from dataclasses import replace
+from itertools import starmap
 from pathlib import Path
 
 import pytest
 
+from pyro_moments.compiled import compilers
 from tests.checks import small_programs
 
 
@@ -57,19 +61,54 @@ def test_ordinary_models(tmp_path):
     assert all(value > 0 for seconds in found.values() for value in seconds.values())
 
 
-@pytest.mark.parametrize(("host", "count"), [("pyro", 3), ("numpyro", 3)])
-def test_first_steps(tmp_path, host, count):
-    """One import, and in Pyro a compiled and an eager step, in NumPyro two of one hidden layer."""
+OURS = {"cold": ["full, compiled", "full, eager"], "depth": ["full", "diagonal"]}
+
+
+@pytest.mark.parametrize(("host", "part"), [("pyro", "cold"), ("numpyro", "depth")])
+def test_first_steps(tmp_path, monkeypatch, host, part):
+    """In Pyro one compiled step and an eager one, in NumPyro two, of a linear model in this process.
+
+    Inductor is what other tests are about: here the graphs are counted that it would compile.
+    """
     import first_steps
 
+    graphs = []
+
+    def counted(graph, *_):
+        graphs.append(graph)
+        return lambda tensors: graph(*tensors)
+
+    monkeypatch.setattr(compilers, "compile_graph", counted)
+    monkeypatch.setattr(first_steps, "in_processes", starmap)
+    load = first_steps.hosts.load  # which would keep the worker to one processor
+    monkeypatch.setattr(first_steps.hosts, "load", lambda name, threads: load(name))
     out = tmp_path / "first.json"
-    first_steps.main(f"--host {host} --repeats 1 --depths 1 --out {out}".split())
+    first_steps.main(f"--host {host} --only {part} --depths 0 --out {out}".split())
     found = json.loads(out.read_text())
-    assert len(found["rows"]) == count
-    assert found["rows"][0]["ratio"] > 1  # the package imports its host
+    assert [row["ours"]["name"] for row in found["rows"]] == OURS[part]
     assert all(row["ratio"] > 0 for row in found["rows"])
     assert len(found["instructions"]) == (2 if host == "numpyro" else 0)
     assert len(found["load"]) == 2
+    assert len(graphs) == (host == "pyro")
+
+
+def test_processes_of_their_own():
+    import timing
+
+    assert len({os.getpid(), *timing.in_processes(os.getpid, [(), ()])}) == 3
+
+
+def test_imports_are_timed_in_fresh_interpreters(tmp_path, monkeypatch):
+    """A package that takes as long as the host that it imports."""
+    import first_steps
+
+    (tmp_path / "toy.py").write_text("sum(range(2_000_000))\n")
+    (tmp_path / "toy_moments.py").write_text("import toy\nsum(range(2_000_000))\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    ((row, _),) = first_steps.imports(Namespace(host="toy", repeats=1))
+    assert row.ours.name == "import toy_moments"
+    assert row.limit == first_steps.IMPORT_LIMIT
+    assert 1.2 < row.ratio < 3
 
 
 def test_peak_memory(tmp_path):
