@@ -61,7 +61,8 @@ def shortened(text: str) -> str:
     """Code whose trainings and chains take a few steps."""
     text = re.sub(r"for _ in range\(\d+\)", "for _ in range(3)", text)
     text = re.sub(r"(jax\.random\.key\(0\)), \d{3,}", r"\1, 3", text)
-    return re.sub(r"\b(steps|epochs|num_warmup|num_samples)=\d+", r"\1=3", text)
+    counts = r"\b(steps|warmup_steps|epochs|num_warmup|num_samples)(=|\": )\d+"
+    return re.sub(counts, r"\1\g<2>3", text)
 
 
 def programs(framework: str) -> dict[str, list[str]]:

@@ -211,12 +211,13 @@ def test_uci_dropout(backend, data, tmp_path, monkeypatch):
 def test_uci_uncertain_inputs(data, tmp_path):
     import uci_uncertain_inputs
 
-    options = f"--data {data} --set toy --steps 5 --hidden 4 --splits 2 --out {tmp_path}/out.json"
+    options = f"--data {data} --set toy --steps 5 --hidden 4 --splits 1 --out {tmp_path}/out.json"
     uci_uncertain_inputs.main(options.split())
     found = json.loads((tmp_path / "out.json").read_text())
     for kind in uci_uncertain_inputs.KINDS:
         scores = [found[kind][m]["test_log_likelihood"] for m in uci_uncertain_inputs.METHODS]
         assert np.isfinite([score["per_split"] for score in scores]).all()
+        assert {len(score["per_split"]) for score in scores} == {1}
         assert scores[0]["mean"] != scores[1]["mean"]
 
 

@@ -77,12 +77,13 @@ def test_cifar_net(tmp_path):
     assert sum(name.endswith("weight") for name in model.start) == 9
 
 
-def test_mnist_transformer(tmp_path):
+def test_mnist_transformer(tmp_path, monkeypatch):
     """The loss that training used is that of draws."""
     import mnist_transformer
 
+    monkeypatch.setattr(mnist_transformer, "BATCH", 4)
     stored(tmp_path, "mnist", (28, 28))
-    options = f"--data {tmp_path} --out {tmp_path} --steps 20 --images 12 --draws 200"
+    options = f"--data {tmp_path} --out {tmp_path} --steps 4 --images 12 --draws 200"
     mnist_transformer.main(options.split())
     found = json.loads((tmp_path / "mnist_transformer.json").read_text())
     losses = found["losses"]

@@ -9,6 +9,7 @@ import numpy as np
 import pyro
 import pytest
 
+from tests.checks import small_programs
 from tests.project.test_image_examples import are_measures, stored
 
 
@@ -31,11 +32,15 @@ def test_uci_vbp(tmp_path, monkeypatch):
     test_mask = np.arange(60) % 10 == np.arange(2)[:, None]
     (tmp_path / "uci").mkdir()
     np.savez(tmp_path / "uci" / "yacht.npz", X=inputs, y=target, test_mask=test_mask)
-    monkeypatch.setattr(uci_vbp, "EPOCHS", (1, 60))
-    for options in ("", " --constant"):
-        uci_vbp.main(f"--data {tmp_path} --out {tmp_path} --sets yacht{options}".split())
-    for found in json.loads((tmp_path / "uci_vbp.json").read_text())["yacht"].values():
-        assert found["epochs"] == 60
+    monkeypatch.setattr(uci_vbp, "EPOCHS", (1, 25))
+    monkeypatch.setattr(uci_vbp, "RATE", 0.03)
+    with small_programs.large_by_numpy():
+        for options in ("", " --constant --splits 1"):
+            uci_vbp.main(f"--data {tmp_path} --out {tmp_path} --sets yacht{options}".split())
+    kinds = json.loads((tmp_path / "uci_vbp.json").read_text())["yacht"].values()
+    assert [len(found["test_log_likelihood"]["per_split"]) for found in kinds] == [2, 1]
+    for found in kinds:
+        assert found["epochs"] == 25
         assert -4.5 < found["test_log_likelihood"]["mean"] < -3.5
         assert 0.05 < found["noise"] < 0.2  # 10 of 100
 

@@ -23,7 +23,7 @@ def test_digits_by_steps(backend, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2] / "examples")
     import digits_steps
 
-    with small_programs.by_numpy():  # what is evaluated beside the steps of the training
+    with small_programs.large_by_numpy():
         digits_steps.main(["--backend", backend, "--steps", "100", "--out", str(tmp_path)])
     summary = json.loads((tmp_path / f"digits_steps_{backend}.json").read_text())
     assert summary["moments"]["accuracy"] > 0.85
