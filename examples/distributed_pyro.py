@@ -1,4 +1,6 @@
-"""Train on several processes: torchrun --nproc-per-node 2 examples/distributed_pyro.py."""
+"""Train on several processes: torchrun --nproc-per-node 2 examples/distributed_pyro.py (STEPS)."""
+
+import sys
 
 import pyro
 import pyro.distributions as dist
@@ -35,6 +37,7 @@ def train(steps, rank, count):
 
 if __name__ == "__main__":
     distributed.init_process_group("gloo")
-    print(train(200, distributed.get_rank(), distributed.get_world_size()).tolist())
+    rank, count = distributed.get_rank(), distributed.get_world_size()
+    print(train(int(*sys.argv[1:] or [200]), rank, count).tolist())
     distributed.barrier()  # no process leaves while another still prints
     distributed.destroy_process_group()

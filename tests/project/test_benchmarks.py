@@ -66,7 +66,7 @@ OURS = {"cold": ["full, compiled", "full, eager"], "depth": ["full", "diagonal"]
 
 @pytest.mark.parametrize(("host", "part"), [("pyro", "cold"), ("numpyro", "depth")])
 def test_first_steps(tmp_path, monkeypatch, host, part):
-    """In Pyro one compiled step and an eager one, in NumPyro two, of a linear model in this process.
+    """In Pyro a compiled step and an eager one, in NumPyro two, of linear models in this process.
 
     Inductor is what other tests are about: here the graphs are counted that it would compile.
     """

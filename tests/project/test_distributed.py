@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import re
 import socket
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 import torch
 
 from pyro_moments import DeterministicELBO, DVIGuide
+from tests.checks import small_programs
 
 LIST = re.compile(r"\[\[.*?\]\]|\[[-\d., e]*\]")  # two processes may write to one line
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -27,14 +29,41 @@ def free_port():
         return one.getsockname()[1]
 
 
-def printed(*commands):
-    """The lists that each of several commands prints, which run at the same time."""
-    running = [
-        subprocess.Popen([sys.executable, *command], cwd=EXAMPLES.parent, stdout=-1, text=True)
-        for command in commands
-    ]
-    texts = [process.communicate(timeout=300)[0] for process in running]
-    return [[ast.literal_eval(one) for one in LIST.findall(text)] for text in texts]
+# Two processes by one import: the second is a fork from before any framework has started.
+FORKED = """
+import atexit, importlib, os, runpy, sys
+
+child = None
+
+def end():
+    if child and os.waitpid(child, 0)[1]:
+        os._exit(1)
+
+atexit.register(end)  # and so called after what frameworks do in the end, together
+script, packages, *arguments = sys.argv[1:]
+for package in packages.split():
+    importlib.import_module(package)
+child = os.fork()
+number = "01"[child == 0]
+os.environ["RANK"] = os.environ["LOCAL_RANK"] = number
+sys.argv = [script, *(number if given == "NUMBER" else given for given in arguments)]
+runpy.run_path(script, run_name="__main__")
+"""
+
+
+def printed(script, packages, *arguments, **environment):
+    """The lists that two processes print in all, which run a script at the same time."""
+    command = [sys.executable, "-c", FORKED, str(EXAMPLES / script), packages, *arguments]
+    done = subprocess.run(
+        command,
+        cwd=EXAMPLES.parent,
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return [ast.literal_eval(one) for one in LIST.findall(done.stdout)]
 
 
 @pytest.fixture
@@ -44,20 +73,22 @@ def example(monkeypatch):
 
 
 def test_two_processes_of_torch_end_where_one_does(example):
-    options = ["--standalone", "--nproc-per-node", "2"]
-    script = str(EXAMPLES / "distributed_pyro.py")
-    (both,) = printed(["-m", "torch.distributed.run", *options, script])
-    alone = example("distributed_pyro").train(200, 0, 1)
+    """With what torchrun tells each of them."""
+    where = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    both = printed("distributed_pyro.py", "torch pyro_moments", "20", **where)
+    alone = example("distributed_pyro").train(20, 0, 1)
     assert len(both) == 2
     for found in both:
         np.testing.assert_allclose(found, alone, atol=1e-5)
 
 
 def test_two_processes_of_jax_end_where_one_does(example):
-    script, address = str(EXAMPLES / "distributed_numpyro.py"), f"localhost:{free_port()}"
-    found = printed(*([script, address, number, "2", "20"] for number in "01"))
-    alone = example("distributed_numpyro").train(20)
-    for (parts,) in found:
+    arguments = [f"localhost:{free_port()}", "NUMBER", "2", "20"]
+    found = printed("distributed_numpyro.py", "numpyro_moments", *arguments)
+    with small_programs.by_numpy():
+        alone = example("distributed_numpyro").train(20)
+    assert len(found) == 2
+    for parts in found:
         for part, exact in zip(parts, alone.values(), strict=True):
             np.testing.assert_allclose(part, exact, atol=1e-5)
 
