@@ -101,9 +101,9 @@ def in_pyro(cell: Cell, rename: Callable[[str], str] = str) -> dict[str, Any]:
     pyro.set_rng_seed(0)
     model, data = partial(cell.model, models.PYRO), _arguments(cell, torch.as_tensor)
     name, options = cell.objective
-    guide = getattr(pyro_moments, cell.guide)(**GUIDES[cell.guide])
+    guide = getattr(pyro_moments, cell.guide)(model, **GUIDES[cell.guide])
     elbo = getattr(pyro_moments, name)(**options)
-    elbo.loss(model, guide, *data)  # makes the parameters
+    guide(*data)  # makes the parameters
     leaves = {rename(key): leaf for key, leaf in guide.named_parameters()}
     for key, leaf in leaves.items():
         leaf.data = torch.as_tensor(cell.value(key, tuple(leaf.shape)))
