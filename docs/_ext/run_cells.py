@@ -25,6 +25,10 @@ from typing import Any
 
 HOSTS = {"pyro": "Pyro", "numpyro": "NumPyro"}
 MARK = "# %% "
+LATER = {  # what most fragments let the packages import when they are used
+    "pyro": ("array_api_compat.torch", "arviz", "sympy", "torch._dynamo"),
+    "numpyro": ("array_api_compat.numpy", "arviz", "jax.experimental.multihost_utils"),
+}
 BLOCK = re.compile(r"^<!-- cell: (\w+) (.+?) -->\n.*?^<!-- end -->", re.M | re.S)  # of a page
 
 
@@ -103,11 +107,11 @@ def imported(source: str) -> list[str]:
 
 def import_for(files: list[Path]) -> None:
     """Import what files of one framework do; the framework itself finds no further package."""
-    sources = [file.read_text(encoding="utf-8") for file in files]
-    modules = sorted({module for source in sources for module in imported(source)})
+    sources, host = [file.read_text(encoding="utf-8") for file in files], host_of(files[0])
+    modules = {module for source in sources for module in imported(source)}
     for named in ("", "\n".join(sources)):
-        hide(host_of(files[0]), named)
-        for module in modules:
+        hide(host, named)
+        for module in (*sorted(modules), *(LATER[host] if host in modules else ())):
             with contextlib.suppress(ImportError):
                 importlib.import_module(module)
     gc.freeze()
