@@ -60,7 +60,7 @@ def slopes(loss: torch.Tensor) -> dict[str, np.ndarray]:
     }
 
 
-def decrease(params: Mapping[str, np.ndarray], slopes: Mapping[str, np.ndarray]) -> float:
+def decrease(params: Mapping[str, Any], slopes: Mapping[str, np.ndarray]) -> float:
     """The nats by which a step of natural gradient would lower a loss: 0 at an optimum.
 
     It tells whether stored parameters are still where the present rules lead.
@@ -70,6 +70,6 @@ def decrease(params: Mapping[str, np.ndarray], slopes: Mapping[str, np.ndarray])
     """
     total = 0.0
     for name, slope in slopes.items():
-        scale = params.get(name.replace(".locs.", ".scales."), params[name])
+        scale = _plain(params.get(name.replace(".locs.", ".scales."), params[name]))
         total += (0.25 if ".scales." in name else 0.5) * np.square(slope * scale).sum()
     return float(total)
