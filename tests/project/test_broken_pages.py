@@ -11,10 +11,10 @@ import pytest
 
 from tests.project.test_readme import ROOT
 
-RIGHT = "{py:func}`pyro_moments.fit`, [a page](api.md)\n\n<!-- cell: sums one -->\n<!-- end -->\n"
-API = "# API\n\n```{eval-rst}\n.. autofunction:: pyro_moments.fit\n```\n"
+RIGHT = "{py:class}`moment_calculus.errors.UnsupportedMoments`, [a page](api.md)\n\n<!-- cell: sums one -->\n<!-- end -->\n"
+API = "# API\n\n```{eval-rst}\n.. autoclass:: moment_calculus.errors.UnsupportedMoments\n```\n"
 BROKEN = {
-    "name": ("pyro_moments.fit`", "pyro_moments.fitted`", "reference target not found"),
+    "name": ("errors.UnsupportedMoments`", "errors.Unsupported`", "reference target not found"),
     "link": ("(api.md)", "(missing.md)", "missing.md"),
     "cell": ("sums one", "sums two", "has no cell"),
 }
