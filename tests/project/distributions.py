@@ -36,16 +36,26 @@ def copy_of_source(folder: Path) -> Path:
     return folder
 
 
-def wheel_of(source: Path, folder: Path) -> Path:
-    """The wheel of a folder or of an sdist."""
+def wheel_by_pip(source: Path, folder: Path) -> Path:
+    """The wheel of a folder, by pip and with what pyproject.toml says that building needs."""
     run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, source, cwd=folder)
     (found,) = folder.glob("*.whl")
     return found
 
 
+def wheel_of(source: Path, folder: Path) -> Path:
+    """The wheel of a folder, by the hook of PEP 517 that build front ends call."""
+    return _built("wheel", source, folder, "*.whl")
+
+
 def sdist_of(source: Path, folder: Path) -> Path:
-    """The sdist of a folder, by the hook of PEP 517 that build front ends call."""
-    hook = f"from setuptools.build_meta import build_sdist as b; b({str(folder)!r})"
+    """The sdist of a folder, as the wheel."""
+    return _built("sdist", source, folder, "*.tar.gz")
+
+
+def _built(kind: str, source: Path, folder: Path, name: str) -> Path:
+    """What setuptools makes, as it is installed here: no build front end fetches another."""
+    hook = f"from setuptools.build_meta import build_{kind} as b; b({str(folder)!r})"
     run(sys.executable, "-c", hook, cwd=source)
-    (found,) = folder.glob("*.tar.gz")
+    (found,) = folder.glob(name)
     return found

@@ -20,7 +20,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.project.distributions import ROOT, copy_of_source, run, wheel_of
+from tests.project.distributions import ROOT, copy_of_source, run, wheel_by_pip
 
 SETS = {"oldest": ["-c", ROOT / "constraints-oldest.txt"], "newest": []}
 FEWEST = 2  # Pythons
@@ -167,7 +167,7 @@ def main(names: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder) / "source", Path(folder) / "wheel"
         made.mkdir()
-        cells = cells_of(found, wheel_of(copy_of_source(source), made))
+        cells = cells_of(found, wheel_by_pip(copy_of_source(source), made))
     failed = sum(bool(cell.error) for cell in cells)
     print(f"{len(cells) - failed} passed, {failed} failed")
     return failed

@@ -11,8 +11,10 @@ import pytest
 
 from tests.project.test_readme import ROOT
 
-RIGHT = "{py:class}`moment_calculus.errors.UnsupportedMoments`, [a page](api.md)\n\n<!-- cell: sums one -->\n<!-- end -->\n"
-API = "# API\n\n```{eval-rst}\n.. autoclass:: moment_calculus.errors.UnsupportedMoments\n```\n"
+DOCUMENTED = "moment_calculus.errors.UnsupportedMoments"  # which imports no framework
+LINKS = f"{{py:class}}`{DOCUMENTED}`, [a page](api.md)"
+RIGHT = f"{LINKS}\n\n<!-- cell: sums one -->\n<!-- end -->\n"
+API = f"# API\n\n```{{eval-rst}}\n.. autoclass:: {DOCUMENTED}\n```\n"
 BROKEN = {
     "name": ("errors.UnsupportedMoments`", "errors.Unsupported`", "reference target not found"),
     "link": ("(api.md)", "(missing.md)", "missing.md"),
