@@ -27,8 +27,9 @@ def train(steps):
     x, y = (jax.make_array_from_callback(part.shape, rows, part.__getitem__) for part in (X, Y))
     svi = SVI(model, DVIGuide(), DeterministicELBO(), numpyro.optim.Adam(0.05))
     state = svi.init(jax.random.key(0), jnp.asarray(X), jnp.asarray(Y))
+    update = jax.jit(svi.update)
     for _ in range(steps):
-        state, _ = jax.jit(svi.update)(state, x, y)
+        state, _ = update(state, x, y)
     return svi.get_params(state)
 
 
