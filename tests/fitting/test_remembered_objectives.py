@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import numpy as np
@@ -114,11 +115,19 @@ def test_explicit_arguments_win(host):
     assert (exact != variance(host, model, fit)).any()
 
 
-def test_responses_are_of_the_objective_of_the_training(host, tmp_path):
+@functools.cache
+def at_optimum(framework):
+    """A model, its data, and a fit by Newton's method that two tests look at."""
+    host = fresh(framework)
     model, data = coin(host), tosses(host)
-    objective = host.package.BBAlphaELBO(alpha=1.0)
     options = {"method": "newton", "float64": True, "progress_bar": False}
-    fit = host.fit(model, *data, objective=objective, **options)
+    fit = host.fit(model, *data, objective=host.package.BBAlphaELBO(alpha=1.0), **options)
+    return model, data, fit
+
+
+def test_responses_are_of_the_objective_of_the_training(host, tmp_path):
+    model, data, fit = at_optimum(host.name)
+    objective = host.package.BBAlphaELBO(alpha=1.0)
     respond = host.package.linear_response
     expected = respond(model, fit, *data, objective=objective).standard_deviation("weight")
     for one in (fit, stored(host, tmp_path, model, fit, *data)):
@@ -129,10 +138,7 @@ def test_responses_are_of_the_objective_of_the_training(host, tmp_path):
 
 
 def test_diagnoses_are_of_the_objective_of_the_training(host):
-    model, data = coin(host), tosses(host)
-    objective = host.package.BBAlphaELBO(alpha=1.0)
-    options = {"method": "newton", "float64": True, "progress_bar": False}
-    fit = host.fit(model, *data, objective=objective, **options)
+    model, data, fit = at_optimum(host.name)
     findings = host.package.diagnose(model, fit, *data, num_samples=200, verbose=False).findings
     (optimum,) = [finding for finding in findings if finding.check == "optimum"]
     assert optimum.verdict.value == "good"
