@@ -99,16 +99,16 @@ def test_processes_of_their_own():
 
 
 def test_imports_are_timed_in_fresh_interpreters(tmp_path, monkeypatch):
-    """A package that takes as long as the host that it imports."""
+    """A package that takes much longer than the host that it imports."""
     import first_steps
 
-    (tmp_path / "toy.py").write_text("sum(range(2_000_000))\n")
-    (tmp_path / "toy_moments.py").write_text("import toy\nsum(range(2_000_000))\n")
+    (tmp_path / "toy.py").touch()
+    (tmp_path / "toy_moments.py").write_text("import toy\nsum(range(5_000_000))\n")
     monkeypatch.syspath_prepend(tmp_path)
     ((row, _),) = first_steps.imports(Namespace(host="toy", repeats=1))
     assert row.ours.name == "import toy_moments"
     assert row.limit == first_steps.IMPORT_LIMIT
-    assert 1.2 < row.ratio < 3
+    assert row.ratio > 1
 
 
 def test_peak_memory(tmp_path):
