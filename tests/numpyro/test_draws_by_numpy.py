@@ -12,7 +12,8 @@ from numpyro import handlers
 
 from numpyro_moments.draws.by_numpy import DrawnByNumPy, sample
 
-COUNT = 20_000
+KEYS, OF_A_KEY = 2000, 10
+COUNT = KEYS * OF_A_KEY
 RATES = jnp.array([0.3, 4.0, 60.0])
 CASES = {
     "poisson": lambda: dist.Poisson(RATES),
@@ -30,9 +31,9 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_moments_of_draws(name):
     fn = CASES[name]()
-    draw = jax.jit(jax.vmap(lambda key: sample(fn, key, (3,))))
-    found = np.asarray(draw(jax.random.split(jax.random.key(0), COUNT)))
-    assert found.dtype == np.asarray(fn.sample(jax.random.key(0))).dtype
+    draw = jax.jit(jax.vmap(lambda key: sample(fn, key, (OF_A_KEY, 3))))
+    found = np.reshape(draw(jax.random.split(jax.random.key(0), KEYS)), (COUNT, 3))
+    assert found.dtype == jax.eval_shape(fn.sample, jax.random.key(0)).dtype
     inner = fn.base_dist.base_dist if name == "wrapped" else fn
     mean, variance = (np.broadcast_to(part, (3,)) for part in (inner.mean, inner.variance))
     assert (np.abs(found.mean(0) - mean) < 5 * np.sqrt(variance / COUNT)).all()
@@ -53,7 +54,7 @@ def test_draws_in_double_precision(name):
     fn = CASES[name]()
     with jax.enable_x64(True):  # of this thread: JAX calls back from others
         found = jax.jit(lambda key: sample(fn, key, (400, 3)))(jax.random.key(0))
-        assert found.dtype == fn.sample(jax.random.key(0)).dtype
+        assert found.dtype == jax.eval_shape(fn.sample, jax.random.key(0)).dtype
     error = np.sqrt(np.asarray(fn.variance) / 400)
     assert (np.abs(np.asarray(found).mean(0) - np.asarray(fn.mean)) < 5 * error).all()
 
