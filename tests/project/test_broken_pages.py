@@ -16,7 +16,7 @@ LINKS = f"{{py:class}}`{DOCUMENTED}`, [a page](api.md)"
 RIGHT = f"{LINKS}\n\n<!-- cell: sums one -->\n<!-- end -->\n"
 API = f"# API\n\n```{{eval-rst}}\n.. autoclass:: {DOCUMENTED}\n```\n"
 BROKEN = {
-    "name": ("errors.UnsupportedMoments`", "errors.Unsupported`", "reference target not found"),
+    "name": (DOCUMENTED, "pyro_moments.fitted", "reference target not found"),
     "link": ("(api.md)", "(missing.md)", "missing.md"),
     "cell": ("sums one", "sums two", "has no cell"),
 }
