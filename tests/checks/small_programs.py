@@ -16,6 +16,8 @@ import numpy as np
 from jax._src import pjit
 from jax._src.interpreters import pxla
 
+from moment_calculus.numerics import distributions
+from moment_calculus.numerics.execution import while_loop
 from numpyro_moments.evaluation import programs
 from tests.checks.jaxprs import INNER, LOOPS, TooLong, at_most, evaluate, table_of
 
@@ -150,6 +152,12 @@ def _lower(traced: Any, **_: Any) -> _Lowered:
     return _Lowered(traced)
 
 
+def _by_steps(condition: Any, step: Any, state: Any) -> Any:
+    """A loop whose step is traced once: JAX would begin every operation of every step anew."""
+    traced = jax.jit(step) if isinstance(jax.tree.leaves(state)[0], jax.Array) else step
+    return while_loop(condition, traced, state)
+
+
 @contextmanager
 def large_by_numpy() -> Iterator[None]:
     """While it is entered, no program is compiled: a few steps of a training take less than that.
@@ -157,5 +165,6 @@ def large_by_numpy() -> Iterator[None]:
     For tests whose claim is what scripts say and write.
     """
     calls = patch.object(pjit, NAME, _large_by_numpy) if _compiled else nullcontext()
-    with calls, patch.object(jax.stages.Traced, "lower", _lower):
+    loops = patch.object(distributions, "while_loop", _by_steps)
+    with calls, loops, patch.object(jax.stages.Traced, "lower", _lower):
         yield
