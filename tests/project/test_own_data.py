@@ -44,8 +44,8 @@ def test_intervals_hold_on_held_out_rows(lines, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(PredictedSite, "interval", functools.cache(PredictedSite.interval))
     write()
     found = {}
-    few = [lines.replace("20", "4"), SAYING]  # hidden units
-    run_in_order(few, str(PAGE), found)
+    few = lines.replace("20", "4").replace('"lbfgs"', '"lbfgs", steps=40')  # hidden units
+    run_in_order([few, SAYING], str(PAGE), found)
     checked = found["checked"]
     assert checked.observed.size == 40
     assert checked.coverage([0.5, 0.9]).p_value.min() > 0.01
