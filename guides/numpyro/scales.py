@@ -23,7 +23,7 @@ DENOMINATOR = 1.0, 1.36719159, 0.474058918, 0.0310945513
 
 def in_enabled_precision(part: Any) -> Any:
     """Return an array of doubles as one of singles where JAX has no doubles; others as they are."""
-    if getattr(part, "dtype", None) != jnp.float64 or jax.config.jax_enable_x64:
+    if getattr(part, "dtype", None) != jnp.float64 or jnp.result_type(float) == jnp.float64:
         return part
     return part.astype(jnp.float32)
 
