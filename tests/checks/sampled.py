@@ -18,6 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 ALWAYS = ("moment_calculus/", "pyro_moments/", "numpyro_moments/", "guides/", "pyproject.toml")
 READ = {
+    "test_alone.py": ("docs/", "README.md"),
     "test_benchmarks.py": ("benchmarks/",),
     "test_distributed.py": ("examples/",),
     "test_examples.py": ("examples/",),
