@@ -20,7 +20,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 LIST = ROOT / "tests" / "slow.json"
 SLOW = 1.0  # seconds of the processor, above which a test is slow
-QUICK = 0.17  # below which a slow one is so no more; between these it stays what it was
+QUICK = 0.15  # below which a slow one is so no more; between these it stays what it was
 
 
 def parts(test: str) -> tuple[str, str, str | None]:
