@@ -168,7 +168,8 @@ def predictive_p_values(
         posterior: as of ``to_inference_data``, such as what ``fit`` returned.
         *data: arguments of the model, with observations.
         statistics: functions from the array of one data set to a number, by name: np.max,
-            or ``lambda y: (y == 0).mean()``.
+            or ``lambda y: (y == 0).mean()``; by default smallest, largest and standard
+            deviation.
         group: ``"posterior_predictive"`` or ``"prior_predictive"``.
         **options: of ``to_inference_data``, and arguments of the model by name.
 
@@ -186,9 +187,7 @@ def predictive_p_values(
     Source: Rubin 1984; Gelman, Meng and Stern 1996; ties as Lancaster 1961.
 
     Example:
-        >>> predictive_p_values(  # doctest: +SKIP
-        ...     model, result, x, y, statistics={"max": np.max}
-        ... )
+        >>> predictive_p_values(model, result, x, y)  # doctest: +SKIP
     """
     source = model, posterior
     return p_values_of(source, data, statistics, group, options, to_inference_data)

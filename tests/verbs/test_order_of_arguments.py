@@ -40,5 +40,6 @@ def test_p_values_of_a_model_are_those_of_its_container(host):
     found = p_values(model, result, *data, statistics=statistics, num_samples=30)
     assert found.equals(p_values(container, statistics, "posterior_predictive"))
     assert found.equals(p_values(container, statistics=statistics))
-    with pytest.raises(ValueError, match="no statistics"):
-        p_values(container)
+    by_default = p_values(container)
+    named = {"smallest": np.min, "largest": np.max, "standard deviation": np.std}
+    assert by_default.equals(p_values(container, named))

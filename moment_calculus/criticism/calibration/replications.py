@@ -17,14 +17,20 @@ if TYPE_CHECKING:
 
 MIN_DRAWS = 4  # of the shortest chain whose effective sample size ArviZ estimates
 Statistic = Callable[[np.ndarray], Any]
+STATISTICS: Mapping[str, Statistic] = {  # where none are given
+    "smallest": np.min,
+    "largest": np.max,
+    "standard deviation": np.std,
+}
 
 
 def predictive_p_values(
     inference_data: Any,
-    statistics: Mapping[str, Statistic],
+    statistics: Mapping[str, Statistic] | None = None,
     group: str = "posterior_predictive",
 ) -> DataFrame:
     """Return predictive p-values of test statistics, for every observed site of a container."""
+    statistics = STATISTICS if statistics is None else statistics
     if not statistics:
         raise ValueError("no statistics: pass functions of one data set by name, {'max': np.max}")
     replicated, observed = (group_of(inference_data, name) for name in (group, "observed_data"))
@@ -52,11 +58,11 @@ def p_values_of(
     model, posterior = source
     if model is None:
         by_place = dict(zip(("statistics", "group"), data, strict=False))
-        given = {"statistics": statistics or {}, "group": group, **by_place}
+        given = {"statistics": statistics, "group": group, **by_place}
         return predictive_p_values(as_inference_data(posterior, None, (), {}, convert), **given)
     count = {} if group == "prior_predictive" else {"num_prior_samples": 0}
     container = convert(model, posterior, *data, **{**count, **options})
-    return predictive_p_values(container, statistics or {}, group)
+    return predictive_p_values(container, statistics, group)
 
 
 def p_values(

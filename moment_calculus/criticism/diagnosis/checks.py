@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import scipy
 
 from moment_calculus.criticism.calibration.calibration import calibration
 from moment_calculus.criticism.calibration.coverage import SIGNIFICANT
+from moment_calculus.criticism.calibration.replications import STATISTICS
 from moment_calculus.criticism.comparison.differences import positive
 from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding, Verdict
 from moment_calculus.criticism.diagnosis.inputs import MAX_ENTRIES, DiagnosisInputs
@@ -339,13 +340,6 @@ def _check_replications_of(site: str, rows: Any) -> Finding:
         "; ".join(odd),
         "look at az.plot_ppc(to_inference_data(...)); another likelihood or predictor",
     )
-
-
-STATISTICS: Mapping[str, Callable[[np.ndarray], float]] = {
-    "smallest": np.min,
-    "largest": np.max,
-    "standard deviation": np.std,
-}
 
 
 def check_loss_by_draws(estimate: ByDraws) -> Finding:
