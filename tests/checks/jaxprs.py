@@ -190,10 +190,7 @@ def _function(equation: Any) -> tuple[Callable, bool]:
         branches = params["branches"]
         return lambda which, *given: evaluate(branches[int(which)], given), True
     if primitive.name in LOOPS:
-        ours, of_jax, is_short = LOOPS[primitive.name], primitive.bind, _is_short(equation)
-        return lambda *given: (of_jax if _LEFT.get() is None and not is_short else ours)(
-            *given, **params
-        ), True
+        return partial(_looped, equation), True
     inner = next((params[name] for name in INNER if name in params), None)
     if inner is not None:
         return lambda *given: evaluate(inner, given), True
@@ -201,6 +198,20 @@ def _function(equation: Any) -> tuple[Callable, bool]:
     if name in ELEMENTWISE and table is FUNCTIONS:
         return ELEMENTWISE[name], primitive.multiple_results
     return partial(table.get(name, primitive.bind), **params), primitive.multiple_results
+
+
+def _looped(equation: Any, *given: Any) -> list:
+    """A loop by NumPy, if it is short or all are asked for; else by JAX, which compiles it."""
+    name, of_jax, params = equation.primitive.name, equation.primitive.bind, equation.params
+    if _LEFT.get() is not None:
+        return LOOPS[name](*given, **params)
+    if name == "scan" and any(map(_is_keys, given)):
+        return of_jax(*given, **params)
+    try:
+        with at_most(LONGEST):
+            return LOOPS[name](*given, **params)
+    except TooLong:
+        return of_jax(*given, **params)
 
 
 def _while(
@@ -258,26 +269,6 @@ def _stacked(parts: Sequence) -> Any:
 
 
 LONGEST = 2000  # operations of a loop; more take longer than to compile them
-
-
-def _size(closed: Any) -> int:
-    """How many operations a program has, those of loops as often as they run."""
-    total = 0
-    for equation in getattr(closed, "jaxpr", closed).eqns:  # those of jax.checkpoint are open
-        inner = next((equation.params[name] for name in INNER if name in equation.params), None)
-        total += equation.params.get("length", 1) * (1 if inner is None else _size(inner))
-    return total
-
-
-def _is_short(equation: Any) -> bool:
-    """Whether a loop over rows of arrays has few operations."""
-    if equation.primitive.name != "scan":
-        return False
-    size = equation.params["length"] * _size(equation.params["jaxpr"])
-    atoms = (*equation.invars, *equation.outvars)
-    return 0 < size <= LONGEST and not any(_is_keys(each.aval) for each in atoms)
-
-
 LOOPS: dict[str, Callable] = {"scan": _scan, "while": _while}
 
 
