@@ -89,6 +89,8 @@ FOLDERS = {
     "criticism",
     "dropout",
     "fitting",
+    "functions",
+    "likelihoods",
     "mistakes",
     "optimisation",
     "propagation",
@@ -111,6 +113,13 @@ def pytest_runtest_protocol(item):
         with small_programs.by_numpy():
             return (yield)
     return (yield)
+
+
+@pytest.fixture
+def by_numpy():
+    """JAX's programs by NumPy, for tests of which are traced, beside others that compile them."""
+    with small_programs.by_numpy():
+        yield
 
 
 @pytest.fixture

@@ -268,7 +268,7 @@ def _stacked(parts: Sequence) -> Any:
     return jnp.stack(parts) if _is_keys(parts[0]) else np.stack(parts)
 
 
-LONGEST = 2000  # operations of a loop; more take longer than to compile them
+LONGEST = 10_000  # operations of a loop; more take longer than to compile them
 LOOPS: dict[str, Callable] = {"scan": _scan, "while": _while}
 
 

@@ -13,6 +13,7 @@ import torch
 from moment_calculus.functions.pairs import covariance as pairs
 from moment_calculus.functions.pairs.covariance import compiled_covariance
 from moment_calculus.functions.table import activation
+from tests.checks.jaxprs import by_numpy
 from tests.functions.test_certified import BATCH, SIZE, clipped_correlation, gaussian, in_full
 
 rng = np.random.default_rng(23)
@@ -33,14 +34,14 @@ def taken(function, mean, covariance):
 
 
 @functools.cache
-def compiled(function):
-    """The covariance with a check that it was not left to the general rule, compiled once."""
+def traced(function):
+    """The covariance with a check that it was not left to the general rule; traced."""
 
     def compute(mean, covariance):
         assert taken(function, mean, covariance) is not None
         return pairs.covariance(function, mean, covariance)
 
-    return jax.jit(compute)
+    return by_numpy(compute)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_values(name, dtype, error):
         assert (strongest(covariance) < 0.4) == (branch == "few terms")
         with jax.enable_x64(dtype == "float64"):
             arrays = (jnp.asarray(part, dtype) for part in (mean, covariance))
-            off = np.asarray(compiled(function)(*arrays)) - in_full(function, mean, covariance)
+            off = np.asarray(traced(function)(*arrays)) - in_full(function, mean, covariance)
         assert clipped_correlation(off, function, mean, covariance) < error
 
 
@@ -88,8 +89,8 @@ def test_derivatives_of_gradients():
     """Forward over reverse, against differences of the gradient."""
     step = 1e-5
     with jax.enable_x64(True):
-        slopes = jax.jit(jax.grad(weighted, (0, 1)))
-        bend = jax.jit(lambda point, along: jax.jvp(slopes, point, along)[1])
+        slopes = by_numpy(jax.grad(weighted, (0, 1)))
+        bend = by_numpy(lambda point, along: jax.jvp(slopes, point, along)[1])
         for point in points():
             along = tuple(rng.normal(size=part.shape) for part in point)
             high, low = (
@@ -109,9 +110,9 @@ def test_a_batch_of_batches_and_more_axes():
         arrays = jnp.asarray(mean), jnp.asarray(covariance)
         axes = [part.reshape(3, 3, *part.shape[1:]) for part in arrays]
         twice = [jnp.stack([part, part]) for part in arrays]
-        compute = compiled(function)
+        compute = traced(function)
         np.testing.assert_allclose(compute(*axes).reshape(expected.shape), expected, atol=1e-9)
-        for result in jax.vmap(compute)(*twice):
+        for result in by_numpy(jax.vmap(compute))(*twice):
             np.testing.assert_allclose(result, expected, atol=1e-9)
 
 

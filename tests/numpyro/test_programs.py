@@ -64,7 +64,7 @@ def exact(x=X, y=Y, scale=1.0, prior=1.0):
     return scale * (x @ y) / 0.09 / precision, precision**-0.5
 
 
-def test_other_data_of_the_same_shapes_are_not_compiled_for(compilations):
+def test_other_data_of_the_same_shapes_are_not_compiled_for(compilations, by_numpy):
     np.testing.assert_allclose(location(model), exact(), rtol=1e-4)
     assert compilations
     compilations.clear()
@@ -86,7 +86,7 @@ def test_steps_of_adam_and_the_check_by_draws_are_kept(compilations):
     assert second.params["w_auto_loc"] == pytest.approx(exact(y=2 * Y)[0], abs=0.05)
 
 
-def test_a_changed_global_is_seen(compilations, monkeypatch):
+def test_a_changed_global_is_seen(compilations, monkeypatch, by_numpy):
     location(model)
     monkeypatch.setitem(globals(), "SCALE", 2.0)
     np.testing.assert_allclose(location(model), exact(scale=2.0), rtol=1e-4)
@@ -101,7 +101,7 @@ def of_closure(scales):
     return model
 
 
-def test_a_changed_list_in_a_closure_is_seen(compilations):
+def test_a_changed_list_in_a_closure_is_seen(compilations, by_numpy):
     scales = {"prior": [1.0]}
     model = of_closure(scales)
     location(model)
@@ -120,14 +120,14 @@ def model(x, y=None):
 """
 
 
-def test_a_model_that_a_notebook_defines_again_is_seen(compilations):
+def test_a_model_that_a_notebook_defines_again_is_seen(compilations, by_numpy):
     for prior in (1.0, 0.1):
         cell = {"numpyro": numpyro, "dist": dist, "__name__": "__main__"}
         exec(compile(CELL.format(prior=prior), "<cell>", "exec"), cell)
         np.testing.assert_allclose(location(cell["model"]), exact(prior=prior), rtol=1e-4)
 
 
-def test_handlers_around_the_model_and_the_fit_are_seen(compilations):
+def test_handlers_around_the_model_and_the_fit_are_seen(compilations, by_numpy):
     location(model)
     compilations.clear()
     location(numpyro.handlers.scale(model, scale=0.5))
@@ -264,7 +264,7 @@ def of_selected_rows(x, shown, y=None):
         numpyro.sample("y", dist.Normal(w * chosen, 0.3), obs=None if y is None else y[shown])
 
 
-def test_data_are_constants_where_a_model_looks_at_their_numbers():
+def test_data_are_constants_where_a_model_looks_at_their_numbers(by_numpy):
     for shown in (X > 0, X < 0.5):
         guide = numpyro_moments.DVIGuide()
         data = X, shown, Y
@@ -278,7 +278,7 @@ def test_data_are_constants_where_a_model_looks_at_their_numbers():
         assert numpyro_moments.loo(of_selected_rows, result, *data).n_data_points == shown.sum()
 
 
-def test_draws_of_other_data_are_not_compiled_for(compilations):
+def test_draws_of_other_data_are_not_compiled_for(compilations, by_numpy):
     for y in (Y, 2 * Y):
         compilations.clear()
         guide = numpyro_moments.DVIGuide()

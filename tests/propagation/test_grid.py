@@ -21,7 +21,7 @@ from tests.propagation.grid import (
 from tests.propagation.oracle import losses, near
 from tests.response.models import doubles
 
-PARTICLES, DRAWS = 500, 40
+PARTICLES, DRAWS = 1250, 16
 
 
 def losses_of(host, guide, flow, objective):
