@@ -67,7 +67,7 @@ def test_covariances_of_inputs_count(host):
     """Noise that both inputs have in common adds the square of the sum of the weights."""
     common = np.broadcast_to(0.2 * np.ones((2, 2)), (ROWS, 2, 2))
     with doubles(host):
-        fit = trained(host, noisy(host, covariance=common))
+        fit = trained(host, noisy(host, covariance=common), by_draws=False)
         found = host.package.predict(linear(host), fit, noisy(host, covariance=common))["obs"]
         plain = host.package.predict(linear(host), fit, host.array(X))["obs"]
         loc, scale = posterior(host, fit)
@@ -79,7 +79,7 @@ def test_covariances_of_inputs_count(host):
 @pytest.mark.parametrize("options", [{}, {"batch_size": 10}, {"method": "newton", "steps": 50}])
 def test_draws_confirm_a_trained_loss(host, options):
     """The check at the end of ``fit`` draws the inputs, too."""
-    fit = trained(host, noisy(host), steps=options.pop("steps", 300), **options)
+    fit = trained(host, noisy(host), steps=options.pop("steps", 80), **options)
     check = fit.by_draws
     assert abs(check.value - check.loss) < 4 * check.standard_error
     of_noise = check.loss - closed_form(*posterior(host, fit), spread=0 * SPREAD)
@@ -96,7 +96,7 @@ def test_a_compiled_loss_is_the_eager_one_and_drawn_by_the_program_itself(host):
 
 
 def test_predictions_by_draws_and_their_attribution(host):
-    fit, x = trained(host, noisy(host)), noisy(host)
+    fit, x = trained(host, noisy(host), by_draws=False), noisy(host)
     exact = host.package.predict(linear(host), fit, x)["obs"]
     key = {"rng_key": jax.random.key(0)} if host.name == "numpyro" else {}
     drawn = host.package.predict(
