@@ -1,4 +1,7 @@
-"""What a program of JAX computes, by NumPy: nothing is compiled for a program that runs once."""
+"""What a program of JAX computes, by NumPy: nothing is compiled for a program that runs once.
+
+Keys of random numbers are packed into numbers of 64 bits while it runs.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.extend
-import jax.numpy as jnp
 import numpy as np
 
 from tests.checks.array_primitives import (
@@ -23,7 +25,7 @@ from tests.checks.array_primitives import (
     product,
     updated,
 )
-from tests.checks.scalar_primitives import ELEMENTWISE, RANDOM, iota_of_keys, on_keys
+from tests.checks.scalar_primitives import ELEMENTWISE, RANDOM, as_keys, is_key, packed
 
 
 def _elementwise(function: Callable) -> Callable:
@@ -36,6 +38,7 @@ def _reduction(function: Callable) -> Callable:
 
 FUNCTIONS: dict[str, Callable] = {
     **ARRAY_PRIMITIVES,
+    **RANDOM,
     **{name: _elementwise(function) for name, function in ELEMENTWISE.items()},
     "bitcast_convert_type": lambda x, *, new_dtype: np.asarray(x, order="C").view(new_dtype),
     "broadcast_in_dim": broadcast,
@@ -50,7 +53,6 @@ FUNCTIONS: dict[str, Callable] = {
     "expand_dims": lambda x, *, dimensions: np.expand_dims(x, dimensions),
     "integer_pow": lambda x, *, y: np.power(x, y) if y >= 0 else 1 / np.power(x, -y),
     "iota": iota,
-    "iota_2x32_shape": iota_of_keys,
     "reduce_and": _reduction(np.all),
     "reduce_max": _reduction(np.max),
     "reduce_min": _reduction(np.min),
@@ -70,23 +72,28 @@ FUNCTIONS: dict[str, Callable] = {
 }
 
 
-OF_SHAPES = """broadcast_in_dim concatenate copy dynamic_slice expand_dims gather reshape rev
-    select_n slice squeeze transpose""".split()
-RANDOM |= {name: on_keys(FUNCTIONS[name]) for name in OF_SHAPES}
+def _dtype(aval: Any) -> np.dtype:
+    return np.dtype(np.uint64) if is_key(aval) else aval.dtype
 
 
-def table_of(equation: Any) -> dict[str, Callable]:
-    """What NumPy has for the primitive of an equation: with keys of random numbers, or without."""
-    return RANDOM if any(_is_keys(atom.aval) for atom in equation.invars) else FUNCTIONS
-
-
-def _as_aval(value: Any, aval: Any) -> Any:
-    """Keys stay as JAX has them."""
-    if type(value) is np.ndarray and value.dtype == aval.dtype:
+def _as_array(value: Any, dtype: np.dtype) -> np.ndarray:
+    if type(value) is np.ndarray and value.dtype == dtype:
         return value
-    if _is_keys(aval):
-        return value
-    return np.asarray(value, dtype=aval.dtype)
+    if isinstance(value, jax.Array) and is_key(value):
+        return packed(jax.random.key_data(value))
+    return np.asarray(value, dtype=dtype)
+
+
+def _by_jax(equation: Any) -> Callable:
+    """JAX's own operation, on keys as it has them."""
+    keys = [is_key(atom.aval) for atom in equation.invars]
+    bind = equation.primitive.bind
+    if not any(keys):
+        return bind
+    return lambda *given, **params: bind(
+        *(as_keys(value) if key else value for value, key in zip(given, keys, strict=True)),
+        **params,
+    )
 
 
 class TooLong(Exception):
@@ -97,11 +104,15 @@ _LEFT: ContextVar[list[int] | None] = ContextVar("operations left", default=None
 
 
 @contextmanager
-def at_most(operations: int) -> Iterator[None]:
-    """Evaluate loops by NumPy too, and raise :class:`TooLong` after so many operations."""
-    token = _LEFT.set([operations])
+def at_most(operations: int) -> Iterator[list[int]]:
+    """Evaluate loops by NumPy too, and raise :class:`TooLong` after so many operations.
+
+    It yields how many are left, in a list.
+    """
+    left = [operations]
+    token = _LEFT.set(left)
     try:
-        yield
+        yield left
     finally:
         _LEFT.reset(token)
 
@@ -112,7 +123,7 @@ class _Step(NamedTuple):
     function: Callable
     inputs: list[int]
     outputs: list[int]
-    avals: list
+    dtypes: list
     is_several: bool  # results
 
 
@@ -123,13 +134,13 @@ class _Steps:
         self.places: dict[Any, int] = {}
         self.start: list = []
         self.known = [self._place(variable) for variable in (*jaxpr.constvars, *jaxpr.invars)]
-        self.known_avals = [variable.aval for variable in (*jaxpr.constvars, *jaxpr.invars)]
+        self.known_dtypes = [_dtype(each.aval) for each in (*jaxpr.constvars, *jaxpr.invars)]
         self.steps = list(map(self._step, jaxpr.eqns))
         self.outputs = [self._place(atom) for atom in jaxpr.outvars]
 
     def _place(self, atom: Any) -> int:
         if isinstance(atom, jax.extend.core.Literal):
-            self.start.append(_as_aval(atom.val, atom.aval))
+            self.start.append(_as_array(atom.val, atom.aval.dtype))
             return len(self.start) - 1
         if atom not in self.places:
             self.places[atom] = len(self.start)
@@ -139,9 +150,9 @@ class _Steps:
     def _step(self, equation: Any) -> _Step:
         inputs = [self._place(atom) for atom in equation.invars]
         outputs = [self._place(variable) for variable in equation.outvars]
-        avals = [variable.aval for variable in equation.outvars]
+        dtypes = [_dtype(variable.aval) for variable in equation.outvars]
         function, is_several = _function(equation)
-        return _Step(function, inputs, outputs, avals, is_several)
+        return _Step(function, inputs, outputs, dtypes, is_several)
 
 
 _READ: dict[int, tuple[Any, _Steps]] = {}
@@ -156,7 +167,10 @@ def _read(jaxpr: Any) -> _Steps:
 
 
 def evaluate(closed: Any, inputs: Sequence, loops: bool = False) -> list:
-    """The results of a jaxpr; what NumPy has not, and its loops if not asked for, are JAX's own."""
+    """The results of a jaxpr, with packed keys.
+
+    What NumPy has not, and its loops if not asked for, are JAX's own.
+    """
     if loops and _LEFT.get() is None:
         with at_most(sys.maxsize):
             return evaluate(closed, inputs)
@@ -168,15 +182,15 @@ def evaluate(closed: Any, inputs: Sequence, loops: bool = False) -> list:
             raise TooLong
     values = program.start.copy()
     given = zip(
-        program.known, (*getattr(closed, "consts", ()), *inputs), program.known_avals, strict=True
+        program.known, (*getattr(closed, "consts", ()), *inputs), program.known_dtypes, strict=True
     )
-    for place, value, aval in given:
-        values[place] = _as_aval(value, aval)
-    for function, places, outputs, avals, is_several in program.steps:
+    for place, value, dtype in given:
+        values[place] = _as_array(value, dtype)
+    for function, places, outputs, dtypes, is_several in program.steps:
         found = function(*[values[place] for place in places])
         results = found if is_several else (found,)
-        for place, result, aval in zip(outputs, results, avals, strict=True):
-            values[place] = _as_aval(result, aval)
+        for place, result, dtype in zip(outputs, results, dtypes, strict=True):
+            values[place] = _as_array(result, dtype)
     return [values[place] for place in program.outputs]
 
 
@@ -194,24 +208,23 @@ def _function(equation: Any) -> tuple[Callable, bool]:
     inner = next((params[name] for name in INNER if name in params), None)
     if inner is not None:
         return lambda *given: evaluate(inner, given), True
-    name, table = primitive.name, table_of(equation)
-    if name in ELEMENTWISE and table is FUNCTIONS:
+    name = primitive.name
+    if name in ELEMENTWISE:
         return ELEMENTWISE[name], primitive.multiple_results
-    return partial(table.get(name, primitive.bind), **params), primitive.multiple_results
+    function = FUNCTIONS[name] if name in FUNCTIONS else _by_jax(equation)
+    return partial(function, **params), primitive.multiple_results
 
 
 def _looped(equation: Any, *given: Any) -> list:
     """A loop by NumPy, if it is short or all are asked for; else by JAX, which compiles it."""
-    name, of_jax, params = equation.primitive.name, equation.primitive.bind, equation.params
+    name, params = equation.primitive.name, equation.params
     if _LEFT.get() is not None:
         return LOOPS[name](*given, **params)
-    if name == "scan" and any(map(_is_keys, given)):
-        return of_jax(*given, **params)
     try:
         with at_most(LONGEST):
             return LOOPS[name](*given, **params)
     except TooLong:
-        return of_jax(*given, **params)
+        return _by_jax(equation)(*given, **params)
 
 
 def _while(
@@ -232,11 +245,7 @@ def _chosen(which: Any, one: Any, other: Any) -> Any:
     if which.all():
         return one
     which = which.reshape(which.shape + (1,) * (np.ndim(one) - which.ndim))
-    return jnp.where(which, one, other) if _is_keys(one) else np.where(which, one, other)
-
-
-def _is_keys(value: Any) -> bool:
-    return jnp.issubdtype(value.dtype, jax.dtypes.extended)
+    return np.where(which, one, other)
 
 
 def _scan(
@@ -260,12 +269,8 @@ def _scan(
         state, found[step] = results[:num_carry], results[num_carry:]
     if not found:
         avals = jaxpr.out_avals[num_carry:]
-        return [*state, *(np.zeros((0, *aval.shape), aval.dtype) for aval in avals)]
-    return [*state, *map(_stacked, zip(*found, strict=True))]
-
-
-def _stacked(parts: Sequence) -> Any:
-    return jnp.stack(parts) if _is_keys(parts[0]) else np.stack(parts)
+        return [*state, *(np.zeros((0, *aval.shape), _dtype(aval)) for aval in avals)]
+    return [*state, *map(np.stack, zip(*found, strict=True))]
 
 
 LONGEST = 10_000  # operations of a loop; more take longer than to compile them
@@ -283,7 +288,11 @@ def by_numpy(function: Callable) -> Callable:
         if not known or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return program(*inputs)  # as a part of another program
         with np.errstate(all="ignore"), jax.ensure_compile_time_eval():
-            results = evaluate(traced.jaxpr, leaves)
+            found = evaluate(traced.jaxpr, leaves)
+            results = [
+                as_keys(value) if is_key(atom.aval) else value
+                for value, atom in zip(found, traced.jaxpr.jaxpr.outvars, strict=True)
+            ]
         return jax.tree.unflatten(jax.tree.structure(traced.out_info), results)
 
     return run

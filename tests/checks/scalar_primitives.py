@@ -1,4 +1,4 @@
-"""What JAX computes element by element, its random numbers, and shapes of keys, by NumPy."""
+"""What JAX computes element by element, and its random numbers from packed keys, by NumPy."""
 
 from __future__ import annotations
 
@@ -24,9 +24,29 @@ def threefry(first: Any, second: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return x, y
 
 
+def packed(words: Any) -> Any:
+    """Keys of random numbers as numbers of 64 bits, from their two words."""
+    return np.array(words, np.uint32, order="C").view(np.uint64)[..., 0]
+
+
+def words_of(keys: Any) -> Any:
+    """The two words of packed keys."""
+    return np.array(keys, order="C")[..., None].view(np.uint32)
+
+
+def is_key(aval: Any) -> bool:
+    """Of random numbers."""
+    return jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended)
+
+
+def as_keys(keys: Any) -> jax.Array:
+    """Packed keys as JAX has them."""
+    return jax.random.wrap_key_data(words_of(keys))
+
+
 def _hashed(keys: Any, shape: Sequence[int]) -> tuple[Any, Any]:
     """Of every key with the numbers of every place of the shape."""
-    words = np.asarray(jax.random.key_data(keys))
+    words = words_of(keys)
     words = words.reshape(*words.shape[:-1], *[1] * len(shape), 2)
     count = np.arange(int(np.prod(shape)), dtype=np.uint32).reshape(shape)
     return threefry(words[..., 0], words[..., 1], np.uint32(0), count)
@@ -40,40 +60,28 @@ def _bits(keys: Any, *, bit_width: int, shape: Sequence[int]) -> Any:
 
 
 def _split(keys: Any, *, shape: Sequence[int]) -> Any:
-    return jax.random.wrap_key_data(np.stack(_hashed(keys, shape), -1))
+    return packed(np.stack(_hashed(keys, shape), -1))
 
 
 def _fold_in(keys: Any, data: Any) -> Any:
-    words = np.asarray(jax.random.key_data(keys))
+    words = words_of(keys)
     hashed = threefry(words[..., 0], words[..., 1], np.uint32(0), np.asarray(data, np.uint32))
-    return jax.random.wrap_key_data(np.stack(hashed, -1))
+    return packed(np.stack(hashed, -1))
 
 
-def iota_of_keys(*, shape: Sequence[int]) -> tuple[Any, Any]:
+def _iota_of_keys(*, shape: Sequence[int]) -> tuple[Any, Any]:
     """The number of every place, in two words."""
     count = np.arange(int(np.prod(shape)), dtype=np.uint64).reshape(shape)
     return (count >> np.uint64(32)).astype(np.uint32), count.astype(np.uint32)
 
 
-def on_keys(function: Callable) -> Callable:
-    """An operation on shapes for keys, of two words each."""
-
-    def run(*given: Any, **params: Any) -> Any:
-        parts = [one if isinstance(one, np.ndarray) else _packed(one) for one in given]
-        words = np.asarray(function(*parts, **params), np.uint64)
-        return jax.random.wrap_key_data(words[..., None].view(np.uint32))
-
-    return run
-
-
-def _packed(keys: Any) -> Any:
-    return np.array(jax.random.key_data(keys)).view(np.uint64)[..., 0]
-
-
 RANDOM: dict[str, Callable] = {
+    "iota_2x32_shape": _iota_of_keys,
     "random_bits": _bits,
     "random_fold_in": _fold_in,
     "random_split": _split,
+    "random_unwrap": words_of,
+    "random_wrap": lambda words, **_: packed(words),
 }
 
 ELEMENTWISE: dict[str, Callable] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import cached_property
 from typing import Any
 from unittest.mock import patch
 
@@ -19,12 +20,14 @@ from jax._src.interpreters import pxla
 from moment_calculus.numerics import distributions
 from moment_calculus.numerics.execution import while_loop
 from numpyro_moments.evaluation import programs
-from tests.checks.jaxprs import INNER, LOOPS, TooLong, at_most, evaluate, table_of
+from tests.checks.jaxprs import FUNCTIONS, INNER, LOOPS, TooLong, at_most, evaluate
+from tests.checks.scalar_primitives import as_keys, is_key
 
 LARGEST = 30  # operations of a program that JAX would compile at once
 MOST = 30_000  # operations of a program that the front end keeps, beyond which XLA is faster
 NAME = "_pjit_call_impl_python"  # private; where JAX has none, everything is compiled
 _compiled = getattr(pjit, NAME, None)
+_lower = jax.stages.Traced.lower
 
 
 def _operations(closed: Any) -> float:
@@ -36,7 +39,7 @@ def _operations(closed: Any) -> float:
         if inner is not None and name != "scan":
             total += _operations(inner)
         else:
-            total += 1 if name in table_of(equation) else float("inf")
+            total += 1 if name in FUNCTIONS else float("inf")
         if total > LARGEST:
             break
     return total
@@ -55,18 +58,14 @@ def _as_array(value: Any, aval: Any) -> jax.Array:
     return pxla.batched_device_put(aval, sharding, [numbers], [device], committed=False)
 
 
-def _is_key(aval: Any) -> bool:
-    return jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended)
-
-
 def _evaluated(jaxpr: Any, arguments: Sequence, loops: bool) -> list:
-    """The results of a program as arrays of JAX; keys of random numbers stay as they are."""
-    known = [given if _is_key(jax.typeof(given)) else np.asarray(given) for given in arguments]
+    """The results of a program as arrays of JAX."""
+    known = [given if is_key(jax.typeof(given)) else np.asarray(given) for given in arguments]
     with np.errstate(all="ignore"):
         results = evaluate(jaxpr, known, loops)
     outputs = [variable.aval for variable in jaxpr.jaxpr.outvars]
     return [
-        value if _is_key(aval) else _as_array(value, aval)
+        as_keys(value) if is_key(aval) else _as_array(value, aval)
         for value, aval in zip(results, outputs, strict=True)
     ]
 
@@ -123,33 +122,80 @@ def _is_for_jax(jaxpr: Any) -> bool:
         return False
     (equation,) = jaxpr.eqns
     inner = any(name in equation.params for name in INNER)
-    return not inner and equation.primitive.name not in {*table_of(equation), *LOOPS, "cond"}
+    return not inner and equation.primitive.name not in {*FUNCTIONS, *LOOPS, "cond"}
 
 
-def _large_by_numpy(*arguments: Any, jaxpr: Any, **options: Any) -> Any:
-    """As _by_numpy, for programs of any size with loops and keys."""
-    many = any(len(getattr(each, "devices", set)()) > 1 for each in arguments)
-    if many or jaxpr.effects or _is_for_jax(jaxpr.jaxpr):
+def _equations(closed: Any) -> int:
+    """How many a program has, those of loops and branches once."""
+    total = 0
+    for equation in getattr(closed, "jaxpr", closed).eqns:
+        parts = [part for each in equation.params.values() for part in _as_tuple(each)]
+        inner = [part for part in parts if hasattr(getattr(part, "jaxpr", part), "eqns")]
+        total += 1 + sum(map(_equations, inner))
+    return total
+
+
+def _as_tuple(value: Any) -> tuple:
+    return value if isinstance(value, tuple) else (value,)
+
+
+WORTH = 100  # operations by NumPy for each of a program, which take half as long as to compile it
+
+
+class _UntilCompiled:
+    """Programs by NumPy, each until it would have been compiled in that time."""
+
+    def __init__(self) -> None:
+        self.left: dict[int, tuple[Any, int]] = {}  # programs, and operations by NumPy
+
+    def results(self, jaxpr: Any, arguments: Sequence) -> list | None:
+        """Of a program; nothing if it is to be compiled."""
+        if id(jaxpr) not in self.left:
+            self.left[id(jaxpr)] = jaxpr, WORTH * _equations(jaxpr)
+        _, few = self.left[id(jaxpr)]
+        with at_most(few) as left:
+            try:
+                return _evaluated(jaxpr, arguments, loops=True) if few > 0 else None
+            except TooLong:
+                return None
+            finally:
+                self.left[id(jaxpr)] = jaxpr, left[0]
+
+    def call(self, *arguments: Any, jaxpr: Any, **options: Any) -> Any:
+        """As _by_numpy, for programs of any size with loops and keys."""
+        many = any(len(getattr(each, "devices", set)()) > 1 for each in arguments)
+        if not (many or jaxpr.effects or _is_for_jax(jaxpr.jaxpr)):
+            results = self.results(jaxpr, arguments)
+            if results is not None:
+                return results, None, None, []
         return _compiled(*arguments, jaxpr=jaxpr, **options)
-    return _evaluated(jaxpr, arguments, loops=True), None, None, []
+
+    def lower(self, traced: Any, **_: Any) -> _Lowered:
+        """Nothing yet."""
+        return _Lowered(traced, self)
 
 
 class _Lowered:
-    """A traced program that is not compiled."""
+    """A traced program that is compiled when it has run often."""
 
-    def __init__(self, traced: Any) -> None:
+    def __init__(self, traced: Any, programs: _UntilCompiled) -> None:
         self.traced = traced
+        self.programs = programs
+        self.structure = jax.tree.structure(traced.out_info)
 
     def compile(self, *_: Any, **__: Any) -> Any:
         """The function, with arrays of JAX."""
-        structure = jax.tree.structure(self.traced.out_info)
-        return lambda *given: jax.tree.unflatten(
-            structure, _evaluated(self.traced.jaxpr, jax.tree.leaves(given), loops=True)
-        )
+        return self
 
+    def __call__(self, *given: Any) -> Any:
+        results = self.programs.results(self.traced.jaxpr, jax.tree.leaves(given))
+        if results is None:
+            return self._compiled(*given)
+        return jax.tree.unflatten(self.structure, results)
 
-def _lower(traced: Any, **_: Any) -> _Lowered:
-    return _Lowered(traced)
+    @cached_property
+    def _compiled(self) -> Any:
+        return _lower(self.traced).compile()
 
 
 def _by_steps(condition: Any, step: Any, state: Any) -> Any:
@@ -160,11 +206,13 @@ def _by_steps(condition: Any, step: Any, state: Any) -> Any:
 
 @contextmanager
 def large_by_numpy() -> Iterator[None]:
-    """While it is entered, no program is compiled: a few steps of a training take less than that.
+    """While it is entered, a program is compiled when it has run for as long as that takes.
 
     For tests whose claim is what scripts say and write.
     """
-    calls = patch.object(pjit, NAME, _large_by_numpy) if _compiled else nullcontext()
+    programs = _UntilCompiled()
+    calls = patch.object(pjit, NAME, programs.call) if _compiled else nullcontext()
     loops = patch.object(distributions, "while_loop", _by_steps)
-    with calls, loops, patch.object(jax.stages.Traced, "lower", _lower):
+    lowered = patch.object(jax.stages.Traced, "lower", lambda *a, **k: programs.lower(*a, **k))
+    with calls, loops, lowered:
         yield

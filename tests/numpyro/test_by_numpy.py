@@ -158,3 +158,25 @@ def test_many_steps_are_compiled():
         expected = steps(start, 3) if count == 3 else np.ones(3)
         np.testing.assert_allclose(program(start, count), expected, rtol=1e-6)
         assert (program.compiled is not None) == is_long
+
+
+def test_programs_of_scripts_are_compiled_when_they_have_run_often():
+    tripled = jax.jit(lambda x: 3 * x + 0 * x.sum())
+    with small_programs.large_by_numpy():
+        lowered = tripled.lower(X).compile()
+        for program in (tripled, lowered):
+            for _ in range(small_programs.WORTH + 2):
+                np.testing.assert_allclose(program(X), 3 * X, rtol=1e-6)
+        assert isinstance(lowered.__dict__["_compiled"], jax.stages.Compiled)
+        assert tripled._cache_size() == 1
+
+
+def test_keys_go_through_a_program():
+    def kept(key):
+        data = jax.random.key_data(key)
+        return jax.random.split(key, (2, 3)).T, jax.random.wrap_key_data(data), data
+
+    ours, expected = by_numpy(kept)(KEY), kept(KEY)
+    for one, other in zip(map(jax.random.key_data, ours[:2]), expected[:2], strict=True):
+        np.testing.assert_array_equal(one, jax.random.key_data(other))
+    np.testing.assert_array_equal(ours[2], expected[2])

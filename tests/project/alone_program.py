@@ -2,7 +2,7 @@
 
 The file is JSON: by name, blocks of code that are run in order, in one namespace. The tracebacks
 of those that failed are printed as JSON on the last line, by name. With the folder of the
-repository, small programs of JAX are not compiled but evaluated by NumPy.
+repository, programs of JAX that do not run often are not compiled but evaluated by NumPy.
 """
 
 import contextlib
@@ -30,14 +30,14 @@ def failure(name, blocks):
 
 
 def by_numpy(root):
-    """A context in which little is compiled; the user's tests.py stays where it was."""
+    """A context in which what runs seldom is not compiled; the user's tests.py stays in place."""
     sys.path.insert(0, root)
     from tests.checks import small_programs
 
     sys.path.remove(root)
     for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:
         del sys.modules[name]
-    return small_programs.by_numpy()
+    return small_programs.large_by_numpy()
 
 
 def main(framework, *root):

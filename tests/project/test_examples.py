@@ -37,10 +37,8 @@ def _settings_of_pyro():
 @pytest.fixture(autouse=True)
 def _by_numpy(request):
     """What examples in NumPyro say and write does not depend on a compiler."""
-    chains = request.function is test_demo  # which take long by NumPy
-    by_numpy = small_programs.by_numpy if chains else small_programs.large_by_numpy
     in_numpyro = "numpyro" in request.node.name or request.function is test_uci_uncertain_inputs
-    with by_numpy() if in_numpyro else nullcontext():
+    with small_programs.large_by_numpy() if in_numpyro else nullcontext():
         yield
 
 
