@@ -76,10 +76,15 @@ def test_covariances_of_inputs_count(host):
     np.testing.assert_allclose(difference, added, rtol=1e-9)
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_size": 10}, {"method": "newton", "steps": 50}])
+ADAM = {"steps": 80, "learning_rate": 0.05}
+
+
+@pytest.mark.parametrize(
+    "options", [ADAM, {**ADAM, "batch_size": 10}, {"method": "newton", "steps": 50}]
+)
 def test_draws_confirm_a_trained_loss(host, options):
     """The check at the end of ``fit`` draws the inputs, too."""
-    fit = trained(host, noisy(host), steps=options.pop("steps", 80), **options)
+    fit = trained(host, noisy(host), **options)
     check = fit.by_draws
     assert abs(check.value - check.loss) < 4 * check.standard_error
     of_noise = check.loss - closed_form(*posterior(host, fit), spread=0 * SPREAD)
