@@ -1,7 +1,7 @@
 """Run what is named on both devices, and mutants on the second: ``python -m tests.pyro.devices``.
 
 It prints, as JSON, the results of each run by device, or the error; without names, of all. Uses
-run with each device as the default one.
+run with each device as the default one. ``golden`` is the name of all golden losses.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ def outcome(run: str, device: Any) -> list[Any] | str:
 
 def main(names: Collection[str]) -> None:
     found: dict[str, Any] = {"runs": {}, "mutants": {}}
+    if "golden" in names:
+        from tests.pyro.devices import golden  # takes seconds
+
+        found["golden"] = golden.faults(golden.chosen())
     for run in (run for run in [*RUNS, *USES] if run in names):
         found["runs"][run] = [outcome(run, "cpu"), outcome(run, HERE)]
     for name, mutant in ((name, mutant) for name, mutant in MUTANTS.items() if name in names):
@@ -34,4 +38,4 @@ def main(names: Collection[str]) -> None:
     print(json.dumps(found))
 
 
-main(sys.argv[1:] or [*RUNS, *USES, *MUTANTS])
+main(sys.argv[1:] or [*RUNS, *USES, *MUTANTS, "golden"])

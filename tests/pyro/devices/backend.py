@@ -10,7 +10,7 @@ Importing this module changes torch for the whole process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -72,46 +72,46 @@ class Lent(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Compute an operation on the CPU."""
-        kwargs = dict(kwargs or {})
-        inputs = [*_tensors(args), *_tensors(kwargs.values())]
+        inputs: list[torch.Tensor] = []
+        parts = _content(args, inputs)
+        named = dict(zip(kwargs, _content(kwargs.values(), inputs), strict=True)) if kwargs else {}
         if func is not ATEN.copy_.default:
             _check(func, inputs)
-        device = torch.device(kwargs.get("device") or HERE)
-        if device.type == NAME and "device" in kwargs:
-            kwargs["device"] = CPU
-        named = {name: _each(_numbers, part) for name, part in kwargs.items()}
-        results = func(*_each(_numbers, args), **named)
-        if device.type != NAME:
+        is_kept = True
+        if (device := named.get("device")) is not None:
+            is_kept = torch.device(device).type == NAME
+            named["device"] = CPU if is_kept else device
+        results = func(*parts, **named)
+        if not is_kept:
             return results
         if torch.Tag.inplace_view in func.tags:
             with torch._C._DisableTorchDispatch():
-                func(*args, **kwargs)  # changes the shape of the tensor itself
+                func(*args, **(kwargs or {}))  # changes the shape of the tensor itself
             return args[0]
-        known = {id(part.numbers): part for part in inputs if isinstance(part, Lent)}
-        return _each(lambda part: _lent(func, part, known), results)
+        return _lent(func, results, inputs)
 
 
-def _tensors(parts: Iterable[Any]) -> Iterator[torch.Tensor]:
-    """The tensors among arguments of an operation, which are in lists at most."""
+def _content(parts: Iterable[Any], inputs: list[torch.Tensor]) -> list[Any]:
+    """Arguments with the content of tensors, which are in lists at most and are noted as inputs.
+
+    It runs for every operation, and is much faster than torch's walk through containers.
+    """
+    found = []
     for part in parts:
         if isinstance(part, torch.Tensor):
-            yield part
-        elif isinstance(part, list | tuple):
-            yield from _tensors(part)
-
-
-def _each(change: Callable[[Any], Any], part: Any) -> Any:
-    """A part with all its members changed: much faster than torch's walk through containers."""
-    if isinstance(part, list | tuple):
-        return type(part)([_each(change, member) for member in part])
-    return change(part)
+            inputs.append(part)
+            found.append(_numbers(part))
+        else:
+            found.append(_content(part, inputs) if isinstance(part, list | tuple) else part)
+    return found
 
 
 def _check(func: Any, inputs: list[torch.Tensor]) -> None:
     """Raise RuntimeError if an operation mixes devices."""
-    takes_a_number = torch.Tag.pointwise in getattr(func, "tags", ())
     for part in inputs:
-        if not isinstance(part, Lent) and (part.dim() > 0 or not takes_a_number):
+        if isinstance(part, Lent):
+            continue
+        if part.dim() > 0 or torch.Tag.pointwise not in getattr(func, "tags", ()):
             raise RuntimeError(
                 f"{func}: a tensor of shape {tuple(part.shape)} is on {part.device}, and another "
                 f"on {HERE}"
@@ -122,16 +122,18 @@ def _numbers(part: Any) -> Any:
     return part.numbers if isinstance(part, Lent) else part
 
 
-def _lent(func: Any, part: Any, known: dict[int, Lent]) -> Any:
+def _lent(func: Any, part: Any, inputs: list[torch.Tensor]) -> Any:
     """Return a result on the device; what changed in place is the tensor that it was."""
+    if isinstance(part, list | tuple):
+        return type(part)([_lent(func, member, inputs) for member in part])
     if not isinstance(part, torch.Tensor):
         return part
-    if id(part) not in known:
-        return Lent(part)
-    same = known[id(part)]
-    if same.shape != part.shape:
-        raise NotImplementedError(f"{func}: operations that resize are not served")
-    return same
+    for same in inputs:
+        if isinstance(same, Lent) and same.numbers is part:
+            if same.shape != part.shape:
+                raise NotImplementedError(f"{func}: operations that resize are not served")
+            return same
+    return Lent(part)
 
 
 def _register(library: torch.library.Library) -> None:

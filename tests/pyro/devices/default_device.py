@@ -41,7 +41,7 @@ def network(x, y=None):
 def lenet(x, y=None):
     features = torch.relu(functional.conv2d(x, weight("kernel", 2, 1, 3, 3)))
     pooled = functional.max_pool2d(features, 2).flatten(1)
-    logits = torch.relu(pooled @ weight("first", 18, 4)) @ weight("last", 4, 3)
+    logits = torch.relu(pooled @ weight("first", 8, 4)) @ weight("last", 4, 3)
     with pyro.plate("data", len(x)):
         pyro.sample("y", dist.Categorical(logits=logits), obs=y)
 
@@ -116,7 +116,7 @@ def by_backward(model: Callable, x: torch.Tensor, y: torch.Tensor) -> list[float
 
 
 def of_images() -> list[float]:
-    x = torch.linspace(-1.0, 1.0, 4 * 64).reshape(4, 1, 8, 8)
+    x = torch.linspace(-1.0, 1.0, 4 * 36).reshape(4, 1, 6, 6)
     return by_backward(lenet, x, torch.arange(4) % 3)
 
 
@@ -129,7 +129,6 @@ USES: dict[str, Callable[[], list[float]]] = {
     "adam": trained,
     "arrays": from_arrays,
     "lbfgs": lambda: trained(method="lbfgs"),
-    "newton": lambda: trained(model=line, method="newton"),
     "batches": lambda: trained(batch_size=4, kl_warm_up=2, epochs=2, steps=None),
     "checkpoint": resumed,
     "optimum": at_optimum,
