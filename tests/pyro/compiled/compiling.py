@@ -46,5 +46,11 @@ def assert_equal(found, expected):
         assert (slopes[name] - slope).abs().max() <= 3 * tolerance * slope.abs().max()
 
 
+def perturb(guide):
+    with torch.no_grad():
+        for parameter in guide.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+
+
 def programs(elbo):
     return [program for found in elbo.compiled.programs.values() for program in found]

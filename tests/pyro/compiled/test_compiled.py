@@ -12,9 +12,8 @@ from torch import nn
 
 from moment_calculus.errors import UnsupportedMoments
 from pyro_moments import SVI, DeterministicELBO, DVIGuide
-from pyro_moments.compiled.compilers import inductor
 from tests.pyro import models
-from tests.pyro.compiled.compiling import assert_equal, assert_same, gradients, make, programs
+from tests.pyro.compiled.compiling import assert_same, gradients, make, perturb, programs
 from tests.pyro.models import subsampled
 
 X, Y = models.data()
@@ -86,39 +85,11 @@ def _assert_equals_the_eager_program(kind, covariance):
     assert len(programs(elbo)) == 1
 
 
-def perturb(guide):
-    with torch.no_grad():
-        for parameter in guide.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-
-
 def neuron(x, y):
-    """As small as a network can be: every operation costs the compiler of C++ time."""
     w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
     b = pyro.sample("b", dist.Normal(0.0, 1.0))
     with pyro.plate("data", len(x)):
         pyro.sample("obs", dist.Normal(b * torch.relu(x @ w), 0.3), obs=y)
-
-
-def drawn(elbo, guide):
-    """The loss and its gradients for three draws of a site, by the same random numbers."""
-    pyro.set_rng_seed(3)
-    return [gradients(elbo, neuron, guide, X, Y) for _ in range(3)]
-
-
-def test_inductor_equals_the_eager_program():
-    """At other parameters too, and with the random numbers of each call."""
-    options = {"sample_sites": ["b"]}
-    guide, elbo = DVIGuide(init_scale=0.2), make(inductor, **options)
-    eager = DeterministicELBO(**options)
-    gradients(elbo, neuron, guide, X, Y)  # which captures, and draws for itself
-    for _ in range(2):
-        found = drawn(elbo, guide)
-        assert len({loss for loss, _ in found}) == 3
-        for one, other in zip(found, drawn(eager, guide), strict=True):
-            assert_equal(one, other)
-        perturb(guide)
-    assert len(programs(elbo)) == 1
 
 
 def test_svi_trains_as_the_eager_program_does():

@@ -17,8 +17,9 @@ from tests.golden import losses
 from tests.pyro.devices.backend import HERE
 
 CELLS = dict(losses.cells())
-# Found by coverage: with one loss of every other model, and with the runs and uses beside them, these
-# run each line, and take each branch, of the library that all golden losses do. A tensor on a wrong device is one of a line.
+# Found by coverage: with one loss of every other model, and the runs and uses beside them, these
+# run each line, and take each branch, of the library that all golden losses do. A tensor on a
+# wrong device is one of a line.
 FULL, TILTED = "DVIGuide, ELBO full", "DVIGuide, BB-α full"
 OTHERS = {
     "regression": ["DVIGuide, ELBO dvi", "DVIGuide, ELBO first order"],
