@@ -19,6 +19,7 @@ from jax._src.interpreters import pxla
 
 from moment_calculus.numerics import distributions
 from moment_calculus.numerics.execution import while_loop
+from moment_calculus.numerics.private_apis import is_traced
 from numpyro_moments.evaluation import programs
 from tests.checks.jaxprs import FUNCTIONS, INNER, LOOPS, TooLong, at_most, evaluate
 from tests.checks.scalar_primitives import as_keys, is_key
@@ -108,11 +109,32 @@ class Kept:
         return jax.tree.unflatten(self.structure, results)
 
 
+def _traced(function: Any, state: Any) -> Any:
+    """A function of a state, traced once."""
+    traced = jax.jit(function).trace(state)
+    structure = jax.tree.structure(traced.out_info)
+
+    def run(state: Any) -> Any:
+        results = _evaluated(traced.jaxpr, jax.tree.leaves(state), loops=True)
+        return jax.tree.unflatten(structure, results)
+
+    return run
+
+
+def _by_steps(condition: Any, step: Any, state: Any) -> Any:
+    """A loop whose step is traced once: JAX would begin every operation of every step anew."""
+    leaves = jax.tree.leaves(state)
+    if isinstance(leaves[0], jax.Array) and not any(map(is_traced, leaves)):
+        condition, step = _traced(condition, state), _traced(step, state)
+    return while_loop(condition, step, state)
+
+
 @contextmanager
 def by_numpy() -> Iterator[None]:
     """While it is entered, small programs are not compiled, nor what the front end keeps."""
     kept = patch.object(programs, "_compile", Kept)
-    with kept, patch.object(pjit, NAME, _by_numpy) if _compiled else nullcontext():
+    loops = patch.object(distributions, "while_loop", _by_steps)
+    with kept, loops, patch.object(pjit, NAME, _by_numpy) if _compiled else nullcontext():
         yield
 
 
@@ -196,12 +218,6 @@ class _Lowered:
     @cached_property
     def _compiled(self) -> Any:
         return _lower(self.traced).compile()
-
-
-def _by_steps(condition: Any, step: Any, state: Any) -> Any:
-    """A loop whose step is traced once: JAX would begin every operation of every step anew."""
-    traced = jax.jit(step) if isinstance(jax.tree.leaves(state)[0], jax.Array) else step
-    return while_loop(condition, traced, state)
 
 
 @contextmanager
