@@ -133,9 +133,11 @@ def _few_alone(rows: Rows, most: int) -> tuple[np.ndarray, Any, float]:
     try:
         with counted() as memory:
             alone = rows.predict(chosen)
+        with counted() as fewer:  # both have what all rows share, such as scaled weights
+            rows.predict(chosen[:2])
     except Exception as error:  # a program may fail in any way on fewer rows
         raise Interacting(f"the model does not run on {len(chosen)} of them ({error})") from error
-    return chosen, alone, memory.bytes / len(chosen)
+    return chosen, alone, (memory.bytes - fewer.bytes) / (len(chosen) - 2)
 
 
 def rows_of_a_sum(rows: Rows, limit: float) -> int | None:

@@ -13,7 +13,7 @@ import torch
 import pyro_moments
 from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.predictions import blocks
-from moment_calculus.values.memory import TooLarge, counted
+from moment_calculus.values.memory import OF_A_MEAN, TooLarge, count_mean, counted
 from tests.fitting.models import fresh, started
 
 
@@ -162,6 +162,17 @@ def wide(x, y=None):
     logits = torch.relu(x @ first) @ last
     with pyro.plate("data", len(x)):
         pyro.sample("y", dist.Categorical(logits=logits), obs=y)
+
+
+def test_what_all_rows_share_makes_no_block_smaller():
+    """Values of weights, such as scaled ones, are made once for each block."""
+
+    def predict(chosen):
+        count_mean(np.zeros(1000))
+        count_mean(np.zeros((len(chosen), 2)))
+
+    *_, bytes_of_a_row = blocks._few_alone(blocks.Rows(predict, 100), 4)
+    assert bytes_of_a_row == OF_A_MEAN * 2 * 8
 
 
 def test_many_rows_take_the_memory_of_a_block():
