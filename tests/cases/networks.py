@@ -10,8 +10,8 @@ import numpy as np
 from tests.fuzzer.programs import Input
 
 rng = np.random.default_rng(11)
-IMAGES = np.round(rng.normal(size=(2, 1, 6, 6)), 2)
-SHAPES = {"K": (2, 1, 3, 3), "b": (2,), "L": (3, 2, 2, 2), "W": (3, 12)}
+IMAGES = np.round(rng.normal(size=(2, 1, 4, 6)), 2)
+SHAPES = {"K": (2, 1, 3, 3), "b": (2,), "L": (3, 2, 2, 2), "W": (3, 6)}
 WEIGHTS = [Input(rng.normal(size=s), 0.05 + 0.1 * rng.random(s)) for s in SHAPES.values()]
 
 
@@ -47,6 +47,6 @@ def networks(host: Any) -> dict[str, tuple[Callable, list[Input]]]:
     def lenet(K: Any, b: Any, L: Any, W: Any) -> Any:
         h = largest(relu(convolve(images, K, 1) + b.reshape(1, 2, 1, 1)))
         h = mean(relu(convolve(h, L, 1)))
-        return h.reshape(2, 12) @ W.T
+        return h.reshape(2, 6) @ W.T
 
     return {"lenet": (lenet, WEIGHTS)}
