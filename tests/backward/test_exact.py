@@ -68,10 +68,10 @@ def values_of(seeds):
     return [value for value in found if not asked.is_exact(value)]
 
 
-def check_rows(seeds):
+def check_rows(values):
     """Without the terms of few inputs, which a move before the step of its source may hide."""
     alone = patch.object(narrow, "few_inputs", lambda _: None)
-    for value in values_of(seeds):
+    for value in values:
         with contextlib.suppress(UnsupportedMoments), alone:
             check_equal(value, of_all_elements(value), 1e-9, 1e-9)
 
@@ -83,8 +83,9 @@ REPEATING = [319]  # with elements that are repeated behind a function
     "seeds", [[*range(30), *REPEATING], slow_range(30, 600)], ids=["few", "many"]
 )
 def test_rows_of_random_programs(seeds):
-    assert len(values_of(seeds)) > 0.4 * len(seeds)
-    check_rows(seeds)
+    values = values_of(seeds)
+    assert len(values) > 0.4 * len(seeds)
+    check_rows(values)
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.linear], ids=lambda case: case.name)

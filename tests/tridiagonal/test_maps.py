@@ -29,7 +29,7 @@ from moment_guides.families.tridiagonal import Order
 from tests.checks.jaxprs import by_numpy
 from tests.tridiagonal.dense import covariance, draws
 
-TAU, RHO, COUNT, CHUNK = 0.5, 0.45, 100_000, 5_000
+TAU, RHO, COUNT = 0.5, 0.45, 100_000
 SIZES = [10, 50, 50, 2]
 
 
@@ -93,24 +93,49 @@ def test_a_network_of_chains_has_the_moments_of_draws():
 
     At other seeds the Gaussian match of the hidden units shows, as it does at ρ = 0: up to 5.
     """
-    layers, x, random = network(1)
     functions = {"relu": lambda part: np.maximum(part, 0), "tanh": np.tanh}
-    parts = [outputs_of(layers, x, functions, random) for _ in range(COUNT // CHUNK)]
     for function in functions:
-        outputs = np.concatenate([part[function] for part in parts])
+        layers, x, random = network(1)
+        outputs = outputs_of(layers, x, functions[function], random)
         assert in_standard_errors(propagated(layers, x, function), outputs) < 3
         assert in_standard_errors(propagated(layers, x, function, rho=0.0), outputs) > 3
 
 
-def outputs_of(layers, x, functions, random):
-    """Of networks that are drawn, by function."""
-    outputs = {name: np.broadcast_to(x, (CHUNK, SIZES[0])) for name in functions}
-    for place, parts in enumerate(layers):
-        weight, bias = (sampled(part, random, CHUNK) for part in parts)
-        for name, function in functions.items():
-            hidden = function(outputs[name]) if place else outputs[name]
-            outputs[name] = (weight @ hidden[..., None])[..., 0] + bias
+def outputs_of(layers, x, function, random):
+    """Of networks that are drawn."""
+    outputs = np.broadcast_to(x, (COUNT, SIZES[0]))
+    for place, (weight, bias) in enumerate(layers):
+        hidden = function(outputs) if place else outputs
+        outputs = products(weight, hidden, random) + sampled(bias, random)
     return outputs
+
+
+def products(weight, hidden, random):
+    """Draws of a random weight times vectors, which are those of Normals.
+
+    The elements of the weight are correlated with their neighbours alone, so that its rows are.
+    """
+    scale = TAU * weight
+    beside = scale[:, :-1] * scale[:, 1:], hidden[:, :-1] * hidden[:, 1:]
+    variance = hidden**2 @ (scale**2).T + 2 * RHO * beside[1] @ beside[0].T
+    between = RHO * (hidden[:, :1] * hidden[:, -1:]) * (scale[:-1, -1] * scale[1:, 0])
+    noise = random.normal(size=variance.shape)
+    deviation, below = np.empty_like(noise), np.zeros(len(noise))  # by Cholesky factors
+    for i in range(len(weight)):
+        diagonal = np.sqrt(variance[:, i] - below**2)
+        deviation[:, i] = diagonal * noise[:, i] + below * noise[:, i - 1]
+        below = between[:, i] / diagonal if i + 1 < len(weight) else below
+    return hidden @ weight.T + deviation
+
+
+def test_products_of_draws_have_the_variances_of_the_chain():
+    """Of two vectors, by the dense covariance."""
+    random = np.random.default_rng(2)
+    hidden = random.normal(size=(2, 4))
+    drawn = products(MATRIX, np.repeat(hidden, COUNT, 0), random).reshape(2, COUNT, 5)
+    for outputs, row in zip(drawn, hidden, strict=True):
+        expected = _expected(MATRIX, np.kron(np.eye(5), row))
+        np.testing.assert_allclose(np.cov(outputs.T), expected, atol=0.02 * expected.max())
 
 
 def test_both_frameworks_and_both_layouts_have_the_same_moments():
