@@ -89,8 +89,6 @@ FOLDERS = {
     "criticism",
     "dropout",
     "fitting",
-    "functions",
-    "likelihoods",
     "mistakes",
     "optimisation",
     "propagation",
@@ -98,6 +96,7 @@ FOLDERS = {
     "rulebooks",
     "verbs",
 }
+WHOLE = {"functions", "likelihoods", "numpyro"}
 HOSTS_IN_NAMES = ("numpyro", "jax", "hosts")
 
 
@@ -109,7 +108,7 @@ def pytest_runtest_protocol(item):
     """JAX's programs by NumPy, for NumPyro's rows of what does not depend on XLA."""
     name, parts = item.nodeid.lower(), set(item.path.relative_to(item.config.rootpath).parts)
     is_row = FOLDERS & parts and any(host in name for host in HOSTS_IN_NAMES)
-    if item.path.name not in OF_COMPILING and (is_row or "numpyro" in parts):
+    if item.path.name not in OF_COMPILING and (is_row or WHOLE & parts):
         with small_programs.by_numpy():
             return (yield)
     return (yield)
