@@ -188,7 +188,7 @@ def test_comparisons_are_numbers_where_a_program_makes_them_so(name):
     torch.testing.assert_close(variance, draws.var(0), rtol=0.05, atol=0.03)
 
 
-IMAGES = torch.randn(3, 1, 4, 4, generator=torch.Generator().manual_seed(1)).double()
+IMAGES = torch.randn(3, 1, 2, 4, generator=torch.Generator().manual_seed(1)).double()
 CLASSES = torch.tensor([0, 2, 1])
 
 
@@ -201,9 +201,9 @@ class Small(PyroModule):
             nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular"),
             nn.ReLU(),
             nn.MaxPool2d(2),
-            nn.AdaptiveAvgPool2d((1, 2)),
+            nn.AdaptiveAvgPool2d((None, 1)),
             nn.Flatten(),
-            nn.Linear(4, 3),
+            nn.Linear(2, 3),
         )
         pyro.nn.module.to_pyro_module_(self.layers)
         for layer in (self.layers[0], self.layers[-1]):
