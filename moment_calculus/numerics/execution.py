@@ -243,6 +243,9 @@ def _jax_rows(function: Callable[..., Array], arrays: Sequence[Array], size: int
         )
         for array in arrays
     ]
+    if not any(map(is_traced, arrays)):  # a loop would be compiled anew by each call
+        parts = zip(*pieces, strict=True)
+        return jax.numpy.concatenate([function(*part) for part in parts])[:rows]
     checkpointed = jax.checkpoint(function, prevent_cse=False)
     result = jax.lax.map(lambda piece: checkpointed(*piece), pieces)
     return result.reshape(-1, *result.shape[2:])[:rows]

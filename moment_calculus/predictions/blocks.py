@@ -23,8 +23,8 @@ from moment_calculus.predictions.site import Axes, PredictedSite
 from moment_calculus.values.memory import TooLarge, counted
 
 FEW = 64  # rows that are always predicted at once
-LARGE = 2.0**30  # bytes of all values beyond which rows go in blocks
-OF_A_BLOCK = 2.0**29  # bytes of the values of a block; more are no faster
+LARGE = 2.0**29  # bytes of all values beyond which rows go in blocks
+OF_A_BLOCK = 2.0**28  # bytes of the values of a block; more are no faster
 FEWEST, MOST = 16, 4096  # rows of a block
 # Relative differences, and such to the largest value, by which equal rows may differ: other sizes
 # of a matrix product round differently, and series end at another term.
