@@ -46,6 +46,7 @@ class Setting:
     batch_size: int = 200
     learning_rate: float = 0.03
     seed: int = 0
+    num_particles: int = 200  # of the loss by draws in the end
 
 
 def digits(seed: int) -> Digits:
@@ -68,10 +69,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--backend", choices=("pyro", "numpyro"), default="pyro")
     parser.add_argument("--steps", type=int, default=Setting.steps)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--particles", type=int, default=Setting.num_particles)
     parser.add_argument("--out", type=Path, default=Path("results"))
     options = parser.parse_args(arguments)
     backend = importlib.import_module(f"digits_steps_{options.backend}")
-    data, setting = digits(options.seed), Setting(steps=options.steps, seed=options.seed)
+    data = digits(options.seed)
+    setting = Setting(steps=options.steps, seed=options.seed, num_particles=options.particles)
     summary = {
         "backend": options.backend,
         "steps": setting.steps,

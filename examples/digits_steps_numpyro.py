@@ -55,7 +55,7 @@ def by_moments(data: Digits, setting: Setting) -> dict[str, float]:
     return {
         "accuracy": float(np.mean(np.asarray(probabilities).argmax(-1) == data.y_test)),
         "loss": loss(covariance="backward"),
-        "loss by draws": loss(propagation="sampled", num_particles=200),
+        "loss by draws": loss(propagation="sampled", num_particles=setting.num_particles),
     }
 
 

@@ -59,7 +59,7 @@ def by_moments(data: Digits, setting: Setting) -> dict[str, float]:
         progress_bar=False,
     )
     found = predict(model, guide, x_test, covariance="backward")["digit"].probs
-    drawn = DeterministicELBO(propagation="sampled", num_particles=200)
+    drawn = DeterministicELBO(propagation="sampled", num_particles=setting.num_particles)
     return {
         "accuracy": float(np.mean(found.argmax(-1).numpy() == data.y_test)),
         "loss": DeterministicELBO(covariance="backward").loss(model, guide, x, y) / len(x),

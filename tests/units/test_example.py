@@ -24,7 +24,8 @@ def test_digits_by_steps(backend, tmp_path, monkeypatch):
     import digits_steps
 
     with small_programs.large_by_numpy():
-        digits_steps.main(["--backend", backend, "--steps", "100", "--out", str(tmp_path)])
+        options = f"--backend {backend} --steps 100 --particles 20 --out {tmp_path}"
+        digits_steps.main(options.split())
     summary = json.loads((tmp_path / f"digits_steps_{backend}.json").read_text())
     assert summary["moments"]["accuracy"] > 0.85
     assert summary["straight-through"]["accuracy"] > 0.85
