@@ -150,7 +150,7 @@ MUTANTS = [
         Moved,
         "repeats",
         False,
-        partial(test_exact.check_rows, test_exact.REPEATING),
+        lambda: test_exact.check_rows(test_exact.values_of(test_exact.REPEATING)),
     ),
     Mutant(
         "slopes of weights forgotten",

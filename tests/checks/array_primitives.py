@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -196,14 +197,12 @@ def product(x: Any, y: Any, *, dimension_numbers: Any, **_: Any) -> Any:
     ]
     sizes = [x.shape[axis] for axis in batch[0]]
     count = int(np.prod([x.shape[axis] for axis in summed[0]]))
-    left = x.transpose(*batch[0], *kept[0], *summed[0]).reshape(
-        [*sizes, -1 if x.size else 0, count]
+    ours, theirs = (
+        [part.shape[axis] for axis in axes] for part, axes in zip((x, y), kept, strict=True)
     )
-    right = y.transpose(*batch[1], *summed[1], *kept[1]).reshape(
-        [*sizes, count, -1 if y.size else 0]
-    )
-    rest = [part.shape[axis] for part, axes in zip((x, y), kept, strict=True) for axis in axes]
-    return np.matmul(left, right).reshape([*sizes, *rest])
+    left = x.transpose(*batch[0], *kept[0], *summed[0]).reshape([*sizes, math.prod(ours), count])
+    right = y.transpose(*batch[1], *summed[1], *kept[1]).reshape([*sizes, count, math.prod(theirs)])
+    return np.matmul(left, right).reshape([*sizes, *ours, *theirs])
 
 
 def cut(x: Any, *, start_indices: Any, limit_indices: Any, strides: Any) -> Any:
