@@ -7,6 +7,7 @@ attention between rows, a time series) fails this, and is run with all rows at o
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from moment_calculus.values.memory import TooLarge, counted
 FEW = 64  # rows that are always predicted at once
 LARGE = 2.0**29  # bytes of all values beyond which rows go in blocks
 OF_A_BLOCK = 2.0**28  # bytes of the values of a block; more are no faster
-FEWEST, MOST = 16, 4096  # rows of a block
+FEWEST, MOST = 16, 2048  # rows of a block
 # Relative differences, and such to the largest value, by which equal rows may differ: other sizes
 # of a matrix product round differently, and series end at another term.
 RELATIVE, OF_LARGEST = 2e-3, 2e-4
@@ -83,15 +84,25 @@ def in_blocks(rows: Rows, size: int | None, limit: float) -> Predictions:
         return _as_asked(rows, size)
     if rows.count is None or rows.count <= FEW:
         return rows.predict(None)
-    try:
-        with counted(min(limit, LARGE)):
-            return rows.predict(None)
-    except TooLarge:
-        pass
+    with contextlib.suppress(TooLarge):
+        if not _are_too_many(rows, min(limit, LARGE)):
+            with counted(min(limit, LARGE)):
+                return rows.predict(None)
     try:
         return _blocked(rows, None, min(limit, OF_A_BLOCK))
     except Interacting:
         return rows.predict(None)
+
+
+def _are_too_many(rows: Rows, limit: float) -> bool:
+    """Return whether a few rows tell that all of them take too much, before one array of all does.
+
+    Squares of all inputs are made, and not counted, before the first value is.
+    """
+    count = rows.count or 0
+    with contextlib.suppress(Interacting):
+        return count > MOST and _few_alone(rows, 4)[2] * count > limit
+    return False
 
 
 def _as_asked(rows: Rows, size: int) -> Predictions:
@@ -145,11 +156,13 @@ def rows_of_a_sum(rows: Rows, limit: float) -> int | None:
     if rows.count is None or rows.count <= FEW:
         return None
     try:
-        with counted(min(limit, LARGE)):
-            rows.predict(None)
+        if not _are_too_many(rows, min(limit, LARGE)):
+            with counted(min(limit, LARGE)):
+                rows.predict(None)
+            return None
     except TooLarge:
-        return _rows_in_blocks(rows, min(limit, OF_A_BLOCK))
-    return None
+        pass
+    return _rows_in_blocks(rows, min(limit, OF_A_BLOCK))
 
 
 def _rows_in_blocks(rows: Rows, limit: float) -> int | None:

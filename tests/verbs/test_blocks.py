@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 
 import numpy as np
@@ -173,6 +174,17 @@ def test_what_all_rows_share_makes_no_block_smaller():
 
     *_, bytes_of_a_row = blocks._few_alone(blocks.Rows(predict, 100), 4)
     assert bytes_of_a_row == OF_A_MEAN * 2 * 8
+
+
+def test_all_rows_are_not_tried_where_a_few_tell_that_they_are_too_many():
+    """At once they would make arrays of all rows before the first value is counted."""
+
+    def predict(chosen):
+        assert chosen is not None
+        count_mean(np.broadcast_to(0.0, (len(chosen), 10**6)))
+        return np.zeros(())
+
+    assert blocks.rows_of_a_sum(blocks.Rows(predict, 5000), math.inf) == blocks.FEWEST
 
 
 def test_many_rows_take_the_memory_of_a_block():
