@@ -151,7 +151,7 @@ class CovarianceDroppedWarning(UserWarning):
 
 
 class LossByDrawsWarning(UserWarning):
-    """A trained loss differs from its estimate by draws: some moments are too approximate."""
+    """Draws contradict a trained loss, whose moments are too approximate, or cannot confirm it."""
 
 
 class CaptureWarning(UserWarning):

@@ -14,6 +14,7 @@ LEAST = 11  # smallest number of draws that weights are made for
 FEWEST = 5  # smallest number of draws in a tail with a shape
 EVEN = 0.9  # share of effective draws above which the tail does not matter
 FEW = 0.1  # share of effective draws below which k̂ itself is not reliable
+SMALLEST = 1e-12  # share of the largest draw below which excesses count as rounding
 PRIOR_SHAPE, PRIOR_DRAWS = 0.5, 10  # k̂ is shrunk to it, by a prior worth so many draws
 
 
@@ -117,6 +118,27 @@ def check_ratios(log_ratios: np.ndarray) -> np.ndarray:
             "log densities of draws are not finite: the guide draws what the model gives no density"
         )
     return log_ratios
+
+
+def tail_of_mean(values: np.ndarray) -> tuple[float, float]:
+    """Return the shape k̂ of the largest draws, and the part of the mean beyond the largest.
+
+    That part is ∫ S(x) dx where the survival function S of a generalised Pareto
+    distribution is below 1/n, with k̂ one standard error, (1 + k̂)/√m of m draws in the
+    tail, further up: infinite from a shape of 1, for there is no mean then.
+    """
+    count = len(values)
+    tail = int(np.ceil(min(count / 5, 3 * np.sqrt(count))))
+    largest = np.sort(values)[count - tail - 1 :]
+    excess = largest[1:] - largest[0]
+    if tail < FEWEST or not excess[-1] > SMALLEST * np.abs(largest).max():
+        return 0.0, 0.0
+    shapes, scales = _pareto(excess[None])
+    shape, scale = float(shapes[0]), float(scales[0])
+    if not np.isfinite([shape, scale]).all():
+        return np.inf, np.inf
+    upper = shape + (1 + max(shape, 0.0)) / tail**0.5
+    return shape, scale * tail**upper / (count * (1 - upper)) if upper < 1 else np.inf
 
 
 def largest_reliable_shape(draws: int) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.errors import LossByDrawsWarning, UnsupportedMoments, warn_user
-from moment_calculus.numerics.pareto import smooth_weights
+from moment_calculus.numerics.pareto import tail_of_mean
 from moment_calculus.objectives.data import bb_alpha_energy, log_mean_power
 from moment_calculus.optimisation.batches import (
     AllData,
@@ -24,38 +24,44 @@ from moment_calculus.optimisation.batches import (
     rows_of,
 )
 from moment_calculus.optimisation.options import Options
-from moment_calculus.optimisation.outcome import INVALID, ByDraws, Fit
+from moment_calculus.optimisation.outcome import (
+    AGREES,
+    CANNOT_TELL,
+    INVALID,
+    LARGEST_TAIL,
+    NOT_RUN,
+    ByDraws,
+    Fit,
+)
 
-PARTICLES = 32  # of one look at every batch
-LOOKS = 32  # largest number of looks
-LEAST = 8  # smallest number of particles, however long they take
+LEAST = 16  # smallest number of particles of a look, however long they take
+PARTICLES = 512  # largest number of a look at every batch
+ENOUGH = 1000  # particles that may settle it; fewer only where time is over
+MOST = 200_000  # particles
 TOGETHER = 16_000  # particles times rows that are evaluated at once
 ROWS = 2000  # of the data, which are checked
 TIME_SHARE = 0.1  # of the time of the fit, which the check may take
-SECONDS = 1.0  # which the check may always take
+SECONDS = 2.0  # of the processor, which the check may always take
+LOOKS = 20  # looks that the time should suffice for
 SEED = 0
 FEWEST_OF_A_TAIL = 128  # smallest number of particles whose largest losses say how their tail falls
-SMALLEST = 1e-15  # share of the largest loss below which all losses count as equal
 
 
 class _Clock:
-    """A time limit in seconds, which begins with :meth:`start`."""
+    """A time limit in seconds of the processor."""
 
     def __init__(self, seconds: float) -> None:
-        self.seconds, self.began = seconds, math.inf
+        self.seconds, self.began = seconds, time.process_time()
 
-    def start(self) -> None:
-        """Start the clock, unless it runs."""
-        self.began = min(self.began, time.perf_counter())
-
-    def has_run(self, seconds: float) -> bool:
-        """Tell whether the clock has run for more than ``seconds``."""
-        return time.perf_counter() > self.began + seconds
+    @property
+    def spent(self) -> float:
+        """The seconds since the clock was made."""
+        return time.process_time() - self.began
 
     @property
     def is_over(self) -> bool:
         """Tell whether the time limit has passed."""
-        return self.has_run(self.seconds)
+        return self.spent > self.seconds
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,7 @@ class Evaluations:
     # From data and the number of earlier calls to the loss in closed form.
     loss: Callable[[Arguments, int], float]
     is_last: bool  # whether that loss is the last loss of the fit
+    compiles: bool = False  # whether another number of particles is compiled anew
 
 
 @dataclass
@@ -76,17 +83,45 @@ class _Batch:
 
     data: Arguments
     loss: float
-    looks: list[tuple[np.ndarray, ...]]
+    alpha: float
+    looks: list[Look]
 
-    def add(self, particles: tuple[np.ndarray, ...]) -> None:
-        """Keep a look at particles, unless time ran out before it was as large as the first."""
-        if len(particles[0]) == len(self.looks[0][0]):
-            self.looks.append(particles)
+    @property
+    def count(self) -> int:
+        """The number of particles."""
+        return sum(look.count for look in self.looks)
 
-    def result(self, alpha: float) -> ByDraws:
+    def result(self) -> ByDraws:
         """Return the loss by all draws."""
-        tail = tail_of(self.looks) if alpha == 0 else 0.0  # which is a mean over particles
-        return ByDraws(*pooled_energy(self.looks, alpha=alpha), self.loss, "", tail)
+        latent = np.concatenate([look.latent for look in self.looks])
+        log_likelihood = -self.loss - float(latent.mean())
+        if self.alpha == 0:
+            value, error, tail = mean_of(np.concatenate([look.losses for look in self.looks]))
+        else:  # the mean of powers, which a density bounds
+            (value, error), tail = pooled_energy(self.looks, alpha=self.alpha), 0.0
+        return ByDraws(value, error, self.loss, "", tail, log_likelihood)
+
+
+class Look:
+    """The particles of one look: their losses, and groups of them."""
+
+    def __init__(self, particles: tuple[np.ndarray, ...], alpha: float) -> None:
+        data, self.latent, scale = particles
+        self.count, self.scale = len(data), float(scale[0])
+        self.losses = -data.reshape(len(data), -1).sum(1) * self.scale - self.latent
+        # One log-mean of powers for each of LEAST groups, of each datum.
+        groups = data.reshape(-1, LEAST, *data.shape[1:]) if alpha else data[:0, None]
+        self.data = log_mean_power(groups, alpha) if alpha else groups
+        self.of_groups = self.latent.reshape(-1, LEAST).mean(0)
+
+
+def mean_of(losses: np.ndarray) -> tuple[float, float, float]:
+    """Return the mean of losses, its standard error, and the shape k̂ of their tail."""
+    if len(losses) < FEWEST_OF_A_TAIL or not np.isfinite(losses).all():
+        return float(losses.mean()), float(losses.std() / len(losses) ** 0.5), 0.0
+    tail, unseen = tail_of_mean(losses)
+    error = math.hypot(float(losses.std()) / len(losses) ** 0.5, unseen)
+    return float(losses.mean()), error, tail
 
 
 def loss_by_draws(
@@ -104,7 +139,7 @@ def loss_by_draws(
     def check(part: AllData) -> ByDraws:
         # The last loss is that of all data, with the parameters of the fit.
         is_last = type(part) is AllData and fit.best is None and options.warm_up is None
-        return check_loss(fit, objective, part, evaluations_of(part, is_last))
+        return check_loss(fit, objective, part, evaluations_of(part, is_last), options.by_draws)
 
     *smaller, whole = sources_to_try(source, take)
     with warnings.catch_warnings():
@@ -117,46 +152,62 @@ def loss_by_draws(
         return check(whole)
 
 
-def check_loss(fit: Fit, objective: Any, source: AllData, evaluations: Evaluations) -> ByDraws:
-    """Return the loss by draws, within a tenth of the time of the fit, or one second.
+def check_loss(
+    fit: Fit,
+    objective: Any,
+    source: AllData,
+    evaluations: Evaluations,
+    seconds: bool | float = True,
+) -> ByDraws:
+    """Return the loss by draws, within a tenth of the time of the fit, or two seconds.
 
-    More than 32 particles are drawn as long as three standard errors exceed one per cent
-    of the loss (for at most a tenth of the time), or as draws contradict the loss: with
-    exact moments three standard errors are exceeded once in 400 fits. A loss whose mean by
-    draws does not settle is contradicted too, if that mean is larger than the closed form.
+    Particles are drawn until they agree with the closed form or contradict it, or time is
+    over: then they cannot tell.
     """
     call_counter = itertools.count()
     try:
-        result = _run_looks(fit, objective, source, evaluations, call_counter)
+        clock = _Clock(_time_of(fit, seconds))
+        result = _run_looks(fit, objective, source, evaluations, (call_counter, clock))
     except UnsupportedMoments as error:
         return ByDraws(note=f"not run: {error.cause}")
-    if not result.is_off:
+    if result.answer == AGREES:
         return result
     again = [evaluations.loss(next(_batches(source)), next(call_counter)) for _ in range(2)]
     if not math.isclose(*again, rel_tol=1e-5):
         return ByDraws(note="not run: the model draws subsamples, of which every loss has its own")
-    return result._replace(note=remedies(objective.propagation.of_guide(fit.guide)))
+    return result._replace(note=remedies(result, objective.propagation.of_guide(fit.guide)))
+
+
+def _time_of(fit: Fit, seconds: bool | float) -> float:
+    """Return the seconds that a check may take, as of ``Options.by_draws``."""
+    share = TIME_SHARE * sum(fit.seconds.values())
+    return max(SECONDS, share) if seconds is True else float(seconds)
 
 
 def _run_looks(
-    fit: Fit, objective: Any, source: AllData, evaluations: Evaluations, call_counter: Iterator[int]
+    fit: Fit,
+    objective: Any,
+    source: AllData,
+    evaluations: Evaluations,
+    counters: tuple[Iterator[int], _Clock],
 ) -> ByDraws:
-    share = TIME_SHARE * sum(fit.seconds.values())
-    clock, batches = _Clock(max(SECONDS, share)), list[_Batch]()
+    call_counter, clock = counters
+    draw = _Drawing(evaluations, objective.alpha, call_counter, clock)
+    batches = list[_Batch]()
     for data in _batches(source):
         if batches and clock.is_over:
             break
-        particles = _draw_particles(evaluations, data, call_counter, clock)
+        look = draw(data)
         loss = fit.loss if evaluations.is_last else evaluations.loss(data, next(call_counter))
-        batches.append(_Batch(data, loss, [particles]))
-    for looks in itertools.count(1):
-        result = _mean([batch.result(objective.alpha) for batch in batches])
-        enough = result.is_precise or clock.has_run(share)
-        if looks == LOOKS or clock.is_over or (enough and not result.is_off):
-            break
+        batches.append(_Batch(data, loss, objective.alpha, [look]))
+    while True:
+        result = _mean([batch.result() for batch in batches])
+        count = sum(batch.count for batch in batches)
+        settled = result.answer != CANNOT_TELL and count >= ENOUGH
+        if settled or clock.is_over or count >= MOST:
+            return result
         for batch in batches:
-            batch.add(_draw_particles(evaluations, batch.data, call_counter, clock))
-    return result
+            batch.looks.append(draw(batch.data))
 
 
 def _mean(results: list[ByDraws]) -> ByDraws:
@@ -164,7 +215,8 @@ def _mean(results: list[ByDraws]) -> ByDraws:
     values, errors, losses = np.transpose([part[:3] for part in results])
     error = float(np.sqrt(np.sum(errors**2)) / len(errors))
     tail = max(part.tail for part in results)
-    return ByDraws(float(values.mean()), error, float(losses.mean()), "", tail)
+    log_likelihood = float(np.mean([part.log_likelihood for part in results]))
+    return ByDraws(float(values.mean()), error, float(losses.mean()), "", tail, log_likelihood)
 
 
 def sources_to_try(source: AllData, take: Callable[[Any, Any], Any]) -> list[AllData]:
@@ -204,36 +256,39 @@ def _batches(source: AllData) -> Iterator[Arguments]:
         yield source.arguments(0)
 
 
-def _draw_particles(
-    evaluations: Evaluations, data: Arguments, call_counter: Iterator[int], clock: _Clock
-) -> tuple[np.ndarray, ...]:
-    """Return particles as arguments of ``energy``, as many as there is time for."""
-    rows = rows_of([*data[0], *data[1].values()], whole=False) or 1
-    together = min(LEAST, max(1, TOGETHER // max(1, rows)))
-    particles: list[tuple[np.ndarray, ...]] = []
-    count = 0
-    while count < LEAST or (count < PARTICLES and not clock.is_over):
-        particles.append(evaluations.particles(data, together, next(call_counter)))
-        clock.start()  # after the first particles, whose evaluation may be compiled
-        count += together
-    return tuple(np.concatenate(part) for part in zip(*particles, strict=True))
+class _Drawing:
+    """Draws looks of as many particles as there is time and memory for."""
+
+    def __init__(
+        self, evaluations: Evaluations, alpha: float, call_counter: Iterator[int], clock: _Clock
+    ) -> None:
+        self.evaluations, self.alpha = evaluations, alpha
+        self.call_counter, self.clock = call_counter, clock
+        self.count = PARTICLES if evaluations.compiles else LEAST  # of the next look
+
+    def __call__(self, data: Arguments) -> Look:
+        """Return a look at a batch."""
+        rows = rows_of([*data[0], *data[1].values()], whole=False) or 1
+        count = max(LEAST, min(self.count, TOGETHER // max(1, rows) // LEAST * LEAST))
+        together = min(count, max(1, TOGETHER // max(1, rows)))
+        began, parts = self.clock.spent, list[tuple[np.ndarray, ...]]()
+        while sum(len(part[0]) for part in parts) < count:
+            turn = next(self.call_counter)
+            parts.append(self.evaluations.particles(data, together, turn))
+        if not self.evaluations.compiles:
+            most = count * self.clock.seconds / LOOKS / max(self.clock.spent - began, 1e-6)
+            self.count = int(min(PARTICLES, max(LEAST, most // LEAST * LEAST)))
+        joined = (np.concatenate(part)[:count] for part in zip(*parts, strict=True))
+        return Look(tuple(joined), self.alpha)
 
 
-def pooled_energy(looks: Sequence[tuple[np.ndarray, ...]], *, alpha: float) -> tuple[float, float]:
-    """Return the energy of all looks together, and its standard error."""
-    # A jackknife of groups: one particle of each look makes a group.
-    data, latent, scale = (np.stack(part) for part in zip(*looks, strict=True))
-    return jackknife(log_mean_power(data, alpha), latent.mean(0), scale[0], alpha=alpha)
-
-
-def tail_of(looks: Sequence[tuple[np.ndarray, ...]]) -> float:
-    """Return the Pareto shape k̂ of the largest losses of single particles; zero of few."""
-    data, latent, scale = (np.concatenate(part) for part in zip(*looks, strict=True))
-    losses = -data.reshape(len(data), -1).sum(1) * scale[0] - latent
-    above = losses - np.median(losses)
-    if len(losses) < FEWEST_OF_A_TAIL or not np.isfinite(above).all() or not above.max() > 0:
-        return 0.0
-    return float(smooth_weights(np.log(np.maximum(above, above.max() * SMALLEST))).shape)
+def pooled_energy(looks: Sequence[Look], *, alpha: float) -> tuple[float, float]:
+    """Return the energy of all looks together, and its standard error by groups of particles."""
+    counts = np.array([look.count for look in looks])
+    weights = np.log(counts / counts.mean()).reshape(-1, *[1] * looks[0].data.ndim)
+    data = log_mean_power(np.stack([look.data for look in looks]) + weights / alpha, alpha)
+    latent = np.average([look.of_groups for look in looks], axis=0, weights=counts)
+    return jackknife(data, latent, np.full(LEAST, looks[0].scale), alpha=alpha)
 
 
 def jackknife(
@@ -252,21 +307,32 @@ def jackknife(
     return float(value), float(np.sqrt((count - 1) * without.var()))
 
 
-def remedies(propagation: Any) -> str:
+def remedies(result: ByDraws, propagation: Any) -> str:
+    """Return what may bring moments and draws together, or tell more."""
+    if result.answer == CANNOT_TELL and result.tail < LARGEST_TAIL:
+        return "by_draws=60, the seconds that the check may take, or " + remedies_of(propagation)
+    return remedies_of(propagation)
+
+
+def remedies_of(propagation: Any) -> str:
     """Return the options that may bring moments and draws together."""
     finer = {"diagonal": ("backward", "full"), "backward": ("full",)}
     others = [f'covariance="{name}"' for name in finer.get(propagation.covariance, ())]
     coarse = propagation.categorical in ("delta", "jensen")
     classes = ['for classes categorical="points"'] if coarse else []
-    return " or ".join([*others, *classes, 'propagation="sampled"'])
+    bounded = "objective=BBAlphaELBO(alpha=1), of a bounded mean, in two to three times the time"
+    return " or ".join([*others, *classes, bounded, 'propagation="sampled"'])
 
 
-def warn_if_off(result: ByDraws) -> None:
+def warn_unless_confirmed(result: ByDraws) -> None:
     """Warn of a loss that draws do not confirm, at the user's line."""
-    if result.is_off:
-        warn_user(
-            f"the loss is {result}: an approximation on the way is off, and the optimum may be "
-            f"too; use {result.note}; moment_accuracy shows which layer is off, by_draws=False "
-            "leaves this check out",
-            LossByDrawsWarning,
-        )
+    if result.answer in (AGREES, NOT_RUN):
+        return
+    found = {
+        CANNOT_TELL: "the draws are too few, or their tail too heavy, to confirm it",
+    }.get(result.answer, "an approximation on the way is off, and the optimum may be too")
+    warn_user(
+        f"the loss is {result}: {found}; use {result.note}; moment_accuracy shows which layer is "
+        "off, by_draws=False leaves this check out",
+        LossByDrawsWarning,
+    )

@@ -44,14 +44,23 @@ class Expectations(KeepsOptions):
         """Return whether expectations are computed from moments alone."""
         return self.propagation_kind == "analytic" and not self.draws
 
-    def by_draws(self, count: int) -> Any:
+    def by_draws(self, count: int, sites: Collection[str] = ()) -> Any:
         """Return the same objective with latent sites that are drawn.
 
         Args:
             count: number of particles.
+            sites: those that are drawn, with exact moments of the others; by default all
+                sites are drawn.
         """
         drawn = copy.copy(self)
-        drawn.propagation_kind, drawn.num_particles = "sampled", count
+        drawn.num_particles = count
+        if sites:
+            drawn.sample_sites = frozenset(sites)
+            drawn.propagation = Propagation(
+                categorical="sample", memory_limit=self.propagation.memory_limit
+            )
+        else:
+            drawn.propagation_kind = "sampled"
         return drawn
 
 

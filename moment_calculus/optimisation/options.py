@@ -55,7 +55,7 @@ class Options:
     prior: Fit | None = None
     start: Fit | None = None
     float64: bool = False
-    by_draws: bool = True
+    by_draws: bool | float = True
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -68,6 +68,10 @@ class Options:
             raise TypeError(f"seed must be an integer, got {type(self.seed).__name__}: seed=0")
         _check_rate(self.learning_rate)
         _check_function("callback", self.callback)
+        if not (isinstance(self.by_draws, bool) or self.by_draws > 0):
+            raise ValueError(
+                f"by_draws={self.by_draws!r} is True, False, or the seconds that the check takes"
+            )
         self._check_together()
         self._check_precision()
         if self.method != "adam":

@@ -14,49 +14,72 @@ from moment_calculus.optimisation.summary import site_table
 
 INVALID = "a parameter left what it is constrained to"
 RECENT = 100  # losses of mini-batches that are averaged for a comparison
-ERRORS = 3.0  # draws contradict a loss if they differ by so many standard errors, and by
-LOSS_SHARE = 0.01  # this share of the loss
-LARGEST_TAIL = 1.0  # Pareto shape above which a distribution has no mean
+TOLERANCE = 0.5  # nats of E log p that count as equal, and
+TOLERATED_SHARE = 0.02  # this share of it, if that is more
+ERRORS_TO_AGREE, ERRORS_TO_CONTRADICT = 2.0, 3.0  # standard errors
+WITHOUT_VARIANCE = 0.5  # Pareto shape from which a distribution has no variance
+LARGEST_TAIL = 1.0  # Pareto shape from which a distribution has no mean, and
+CERTAIN_TAIL = 1.2  # with the error of an estimated shape
+AGREES, CONTRADICTS, CANNOT_TELL, NOT_RUN = "agrees", "contradicts", "cannot tell", "not run"
 
 
 class ByDraws(NamedTuple):
     """The loss by draws of the guide, beside its closed form."""
 
     value: float = math.nan  # the loss by draws; NaN if they were not run
-    standard_error: float = math.nan  # Monte Carlo standard error of ``value``
+    # Monte Carlo standard error of ``value``, with what the tail of the draws, a generalised
+    # Pareto distribution, has beyond the largest of them; infinite where there is no mean
+    standard_error: float = math.nan
     loss: float = math.nan  # the closed form, of the same rows of data
-    # Why draws were not run; remedies where they contradict the closed form.
+    # Why draws were not run; remedies where they do not confirm the closed form.
     note: str = "not run, as by_draws=False"
     tail: float = 0.0  # Pareto shape k̂ of the largest losses of single draws; from 1, no mean
+    log_likelihood: float = math.nan  # E log p of the data in closed form
 
     @property
-    def is_off(self) -> bool:
-        """Tell whether draws contradict the loss (three standard errors, 1 %, or their tail)."""
+    def answer(self) -> str:
+        """Return "agrees", "contradicts", "cannot tell" or "not run".
+
+        Draws agree if the loss differs by less than the larger of half a nat and 2 % of E
+        log p, also two standard errors further off. They contradict if it differs by
+        more, and by more than three standard errors, or if the mean of the draws is larger
+        by that much and rises with every further draw, for their tail has no mean. Draws of
+        a tail without a variance are mostly below their mean, and do not contradict from
+        below.
+        """
         if math.isnan(self.loss):
-            return False
-        if self.is_unsettled:
-            return True
-        certain = max(LOSS_SHARE * abs(self.loss), ERRORS * self.standard_error)
-        return not abs(self.value - self.loss) <= certain  # true for a value of NaN, too
+            return NOT_RUN
+        difference = abs(self.value - self.loss)
+        if difference + ERRORS_TO_AGREE * self.standard_error <= self.tolerance:
+            return AGREES
+        has_no_mean = self.tail >= CERTAIN_TAIL and self.value > self.loss
+        is_certain = difference > ERRORS_TO_CONTRADICT * self.standard_error and (
+            self.value > self.loss or self.tail < WITHOUT_VARIANCE
+        )
+        # a value that is not finite is not below the tolerance
+        if not difference <= self.tolerance and (
+            has_no_mean or is_certain or not math.isfinite(self.value)
+        ):
+            return CONTRADICTS
+        return CANNOT_TELL
 
     @property
-    def is_unsettled(self) -> bool:
-        """Tell whether a few draws make a mean that is above the loss, and more would raise it."""
-        return self.tail > LARGEST_TAIL and self.value > self.loss and not self.is_precise
-
-    @property
-    def is_precise(self) -> bool:
-        """Tell whether the draws would show a difference of one per cent."""
-        return ERRORS * self.standard_error <= LOSS_SHARE * abs(self.loss)
+    def tolerance(self) -> float:
+        """Return by how many nats draws may differ, and agree."""
+        nats = 0.0 if math.isnan(self.log_likelihood) else abs(self.log_likelihood)
+        return max(TOLERANCE, TOLERATED_SHARE * nats)
 
     def __str__(self) -> str:
         """Describe the check in words."""
         if math.isnan(self.loss):
             return f"by draws: {self.note}"
-        drawn = f"by draws {self.value:.5g} ± {self.standard_error:.2g}"
-        tail = f" (with a tail of shape {self.tail:.2g}: no mean)" if self.is_unsettled else ""
+        no_mean = self.tail >= LARGEST_TAIL
+        tail = f" (with a tail of shape {self.tail:.2g}: no mean)" if no_mean else ""
         # Both are perhaps of fewer rows than the fit.
-        return f"{drawn}{tail}, by moments {self.loss:.5g}"
+        return (
+            f"by draws {self.value:.5g} ± {self.standard_error:.2g}{tail}, by moments "
+            f"{self.loss:.5g}: {self.answer}"
+        )
 
 
 @dataclass

@@ -419,6 +419,15 @@ class Step:
         """
         return None
 
+    def factors(self, value: Any) -> tuple[int, ...]:
+        """Places of inputs given which the value is linear in the others; by default all.
+
+        Args:
+            value: the value of this step.
+        """
+        linear = self.identity or self.affine is not None
+        return () if linear else tuple(range(len(self.inputs)))
+
     def entries(self, value: Any) -> Entries | None:
         """The entries of a latent site that are the components; None if they are no such entries.
 

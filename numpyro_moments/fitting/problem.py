@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -203,6 +204,9 @@ def _evaluations_of(
 
     def particles(data: Arguments, count: int, call_index: int) -> tuple[np.ndarray, ...]:
         def sampled(key: Any, program: Program) -> tuple[jax.Array, ...]:
+            with contextlib.suppress(Exception):  # dependent sites, or no exact moments
+                conditional = objective.by_draws(count, objective.sites_to_draw(key, program))
+                return conditional.particle_terms(key, program)[0]
             return objective.by_draws(count).particle_terms(key, program)[0]
 
         parts = run(("sampled", count), sampled, data, key_of(call_index))
@@ -215,4 +219,4 @@ def _evaluations_of(
 
         return float(run(("closed",), closed, data, key_of(call_index)))
 
-    return Evaluations(particles, loss, is_last)
+    return Evaluations(particles, loss, is_last, compiles=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import jax
 from numpyro import handlers
 from numpyro.infer.elbo import ELBO
 
+from moment_calculus.objectives.last_map import sites_to_draw
 from moment_calculus.objectives.options import (
     Expectations,
     check_propagation,
@@ -19,6 +21,7 @@ from moment_calculus.objectives.options import (
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook, check_draws
 from numpyro_moments.evaluation.failure_causes import diagnose_errors
+from numpyro_moments.likelihoods.structure import random_leaves
 from numpyro_moments.sites.drawn_traces import Drawing, drawn_traces
 from numpyro_moments.sites.traces import Traces, bind, moment_traces
 
@@ -48,6 +51,20 @@ class Objective(Expectations, ELBO):
             covariance, rules, categorical, memory_limit, categorical_draws
         )
         check_terms(self.propagation.rulebook, propagation == "analytic")
+
+    def sites_to_draw(self, key: Any, program: Program) -> frozenset[str]:
+        """Return the sites given which the rest has a closed form, see :mod:`.last_map`."""
+
+        def look() -> Any:
+            sites = moment_traces(*program, key, self.propagation).model.values()
+            found.append(([*map(random_leaves, sites)], [*filter(_is_latent, sites)]))
+            return ()
+
+        found: list[tuple] = []
+        bind(program.guide, program.model)
+        jax.eval_shape(look)
+        leaves, latent = found[0]
+        return sites_to_draw(chain.from_iterable(leaves), {site["name"] for site in latent})
 
     def particles(
         self, key: Any, program: Program, consume: Callable[[Traces], Any], data: Any = None
@@ -83,6 +100,10 @@ class Objective(Expectations, ELBO):
             options = self.propagation, self.sample_sites
             traces = moment_traces(*program, trace_key, *options)
         return consumed(traces)
+
+
+def _is_latent(site: Any) -> bool:
+    return site["type"] == "sample" and not site["is_observed"]
 
 
 class Program(NamedTuple):

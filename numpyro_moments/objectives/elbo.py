@@ -116,13 +116,14 @@ class DeterministicELBO(Objective):
         return {"loss": loss, "mutable_state": mutable}
 
     def particle_terms(self, key: Any, program: Program) -> tuple[tuple[Any, ...], Any]:
-        """Return the ELBO of particles as arguments of ``energy``, and mutable sites."""
+        """Return the terms of data and latent sites of particles, and ones; mutable sites."""
 
-        def elbo(traces: Traces) -> Any:
-            return sum(elbo_terms(traces).values(), start=jnp.zeros(()))
+        def terms(traces: Traces) -> Any:
+            parts = observed_terms(traces), latent_terms(traces)
+            return [sum(part.values(), start=jnp.zeros(())) for part in parts]
 
-        found, mutable = self.particles(key, program, elbo)
-        return (found, jnp.zeros_like(found), jnp.ones_like(found)), mutable
+        (data, latent), mutable = self.particles(key, program, terms)
+        return (data, latent, jnp.ones_like(latent)), mutable
 
     def _terms(self, program: Program, traces: Traces) -> dict[str, Any]:
         terms = elbo_terms(traces)
@@ -138,13 +139,18 @@ def _is_infinite(term: Any) -> bool:
 
 def elbo_terms(traces: Traces) -> dict[str, Any]:
     """Return the terms of the ELBO by site, as scalars."""
+    return observed_terms(traces) | latent_terms(traces)
+
+
+def observed_terms(traces: Traces) -> dict[str, Any]:
+    """Return the terms of the observed sites, and of the rule book, as scalars by name."""
     sites = {
         name: site
         for name, site in traces.model.items()
         if site["type"] == "sample" and site["is_observed"]
     }
     terms = {name: observed_term(name, site) for name, site in sites.items()}
-    return terms | rule_terms(sites.values()) | latent_terms(traces)
+    return terms | rule_terms(sites.values())
 
 
 def latent_terms(traces: Traces) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from moment_calculus.criticism.accuracy.accuracy import (
     other_path,
 )
 from moment_calculus.criticism.accuracy.layers import RecordedOperation, layers_of
-from moment_calculus.errors import UnsupportedMoments, calling_line
+from moment_calculus.errors import calling_line
 from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.objectives.remembered import remembered_objective
 from moment_calculus.optimisation.outcome import Fit
@@ -130,7 +130,7 @@ class _Program:
         )  # of the subsamples, which all runs share
         self.calls: Sequence[Any] = ()
         self.latent = 0  # elements of the latent sites
-        self.at_once: VmapRunner | None = VmapRunner()
+        self.runner = VmapRunner()
 
     def records(self, recorder: Recorder) -> list[RecordedOperation]:
         """Run with moments, and return all results, those of sites last."""
@@ -158,16 +158,8 @@ class _Program:
 
     def draw(self, count: int, places: Sequence[int]) -> list[np.ndarray]:
         """Return draws of the recorded results at some places, [count, ...] each."""
-        if self.at_once is not None:
-            try:
-                return self.at_once(lambda _: self._once(places), count)
-            except UnsupportedMoments as error:
-                if "vmap" not in error.cause:
-                    raise
-                self.at_once = None  # from now on one after the other
-        single = VmapRunner()
-        runs = [single(lambda _: self._once(places), 1) for _ in range(count)]
-        return [np.concatenate(list(map(to_numpy, parts))) for parts in zip(*runs, strict=True)]
+        parts = self.runner(lambda _: self._once(places), count)
+        return list(map(to_numpy, parts))
 
     def _once(self, places: Sequence[int]) -> list[torch.Tensor]:
         replay = Replay(self.calls)

@@ -18,7 +18,7 @@ from pyro.infer.autoguide import AutoGuide
 from pyro.optim import PyroOptim
 
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.objectives.by_draws import warn_if_off
+from moment_calculus.objectives.by_draws import warn_unless_confirmed
 from moment_calculus.objectives.observations import NOT_FINITE, expecting_observations
 from moment_calculus.objectives.starts import finite_vector, with_valid_start
 from moment_calculus.optimisation.batches import (
@@ -97,7 +97,7 @@ def fit(
     prior: Fit | None = None,
     start: Fit | None = None,
     float64: bool = False,
-    by_draws: bool = True,
+    by_draws: bool | float = True,
     seed: int = 0,
     **named: Any,
 ) -> Fit:
@@ -196,15 +196,14 @@ def fit(
             the arguments; those that the model has elsewhere, such as in closures, are
             the model's own. The result has doubles; guide and model themselves are left in
             single precision where the model is, so that ``Predictive`` takes them.
-        by_draws: whether to evaluate a closed-form loss once more at the end by draws of
-            the guide, and to warn where they contradict it. 32 particles are drawn, up to
-            1024 where fewer do not tell one per cent of the loss. Of more than 2000 rows
-            both are of that many, drawn at random and scaled up as a mini-batch is; of
-            all where the arguments have not the same rows, or the model does not run on
-            fewer. It takes at most a tenth of the time of the fit, but up to one second
-            or eight particles for the first 32, and for more where these contradict the
-            loss; in NumPyro it is compiled before. Random states of the user are left as
-            they are.
+        by_draws: whether to compare a closed-form loss with draws of the guide in the end.
+            They agree, contradict it, or cannot tell, see ``Fit.by_draws``, and the last two
+            warn. Where the last random map is Gaussian given its inputs, all sites but its
+            own are drawn, and what is left is a closed form. Of more than 2000 rows both are
+            of that many, drawn at random and scaled up as a mini-batch is; of all where the
+            arguments have not the same rows, or the model does not run on fewer. It takes a
+            tenth of the time of the fit, or two seconds of the processor if that is more; a
+            number says how many. Random states of the user are left as they are.
 
     Returns:
         The guide, whose parameters are trained in place, the losses and why it stopped.
@@ -222,8 +221,7 @@ def fit(
 
     Warns:
         UserWarning: if the model observes nothing.
-        LossByDrawsWarning: if the loss by draws is another one, by three standard errors
-            and by one per cent of the loss, or is larger and has no mean that settles.
+        LossByDrawsWarning: if draws contradict the loss, or cannot tell, see ``by_draws``.
 
     Example:
         >>> fit(model, DVIGuide(), x, y, method="newton")  # doctest: +SKIP
@@ -305,7 +303,7 @@ def fit_with(
             problem = task.problem(result.guide, kl_warm_up=False)
             result.by_draws = trained_loss_by_draws(problem, source, options, result, _rows)
             write_below_bar(str(result.by_draws), options.progress_bar)
-            warn_if_off(result.by_draws)
+            warn_unless_confirmed(result.by_draws)
         return result
 
 

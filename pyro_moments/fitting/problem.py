@@ -211,20 +211,28 @@ def trained_loss_by_draws(
 
 
 def _evaluations_of(problem: Problem, source: AllData, is_last: bool) -> Evaluations:
-    objectives: dict[int, Any] = {}
+    drawn: list[Any] = []
 
     # NumPyro needs the index of the call for its random key.
     def particles(data: Arguments, count: int, call_index: int) -> tuple[np.ndarray, ...]:
-        if count not in objectives:
-            objectives[count] = problem.objective.by_draws(count)
         problem.scaling.batch_size = source.size
         program = Program(problem.weighted_model, problem.weighted_guide, *data)
-        return tuple(
-            part.double().cpu().numpy() for part in objectives[count].particle_terms(program)
-        )
+        if not drawn:
+            drawn.append(_by_draws(problem.objective, program, count))
+        drawn[0].num_particles = count
+        return tuple(part.double().cpu().numpy() for part in drawn[0].particle_terms(program))
 
     def loss(data: Arguments, call_index: int) -> float:
         problem.scaling.batch_size = source.size
         return problem.loss(data)
 
     return Evaluations(particles, loss, is_last)
+
+
+def _by_draws(objective: Any, program: Program, count: int) -> Any:
+    """Return an objective by draws of all but the last random map, or of all sites."""
+    with contextlib.suppress(Exception):  # dependent sites, or an operation without exact moments
+        conditional = objective.by_draws(count, objective.sites_to_draw(program))
+        conditional.particle_terms(program)
+        return conditional
+    return objective.by_draws(count)

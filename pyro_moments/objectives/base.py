@@ -14,6 +14,7 @@ from pyro.poutine import Trace
 from pyro.util import check_model_guide_match, warn_if_inf, warn_if_nan
 
 from moment_calculus.objectives.data import DataPlates
+from moment_calculus.objectives.last_map import sites_to_draw
 from moment_calculus.objectives.options import (
     Expectations,
     check_compiled,
@@ -28,13 +29,15 @@ from pyro_moments._host import tree_flatten, tree_map
 from pyro_moments.compiled.compiled_loss import CompiledLoss
 from pyro_moments.evaluation.failure_causes import diagnose_errors, observe
 from pyro_moments.evaluation.precision import full_precision
+from pyro_moments.evaluation.tensor import unwrap
 from pyro_moments.evaluation.uncertain_inputs import at_means
+from pyro_moments.likelihoods.structure import random_tensors
 from pyro_moments.particles.noise import VmapRunner
 from pyro_moments.particles.undrawn import Particle
 from pyro_moments.sites.drawn_traces import drawn_traces
 from pyro_moments.sites.local_rows import warn_of_local_rows
 from pyro_moments.sites.terms import without_wrappers
-from pyro_moments.sites.traces import bind, initialise_parameters, moment_traces
+from pyro_moments.sites.traces import bind, initialise_parameters, is_latent, moment_traces
 
 FromTraces = Callable[[Trace, Trace], Any]
 
@@ -228,6 +231,7 @@ class Objective(Expectations, Loss):
         check_terms(self.propagation.rulebook, propagation == "analytic")
         self.compiled = CompiledLoss(self._eager, self._settings) if compiled else None
         self.runner = ParticleRunner(propagation == "mean")
+        self.at_once: VmapRunner | None = None  # of draws of ``sample_sites``, without validation
 
     def _settings(self) -> tuple:
         return self.propagation, self.sample_sites, self.num_particles
@@ -240,15 +244,28 @@ class Objective(Expectations, Loss):
             warn_of_local_rows(traces[0])
         return traces
 
-    def by_draws(self, count: int) -> Any:
+    def by_draws(self, count: int, sites: Collection[str] = ()) -> Any:
         """Return the same objective with latent sites that are drawn.
 
         Args:
             count: number of particles.
+            sites: those that are drawn, with exact moments of the others; by default all
+                sites are drawn.
         """
-        drawn = super().by_draws(count)
+        drawn = super().by_draws(count, sites)
         drawn.compiled, drawn.runner = None, ParticleRunner(False)
+        drawn.at_once = VmapRunner()
         return drawn
+
+    def sites_to_draw(self, program: Program) -> frozenset[str]:
+        """Return the sites given which the rest has a closed form, see :mod:`.last_map`."""
+        bind(program.guide, program.model)
+        trace, _ = self._get_trace(*program[:4])
+        sites = {n: site for n, site in trace.nodes.items() if site["type"] == "sample"}
+        parameters = [
+            unwrap(part) for site in sites.values() for part in random_tensors(site["fn"])
+        ]
+        return sites_to_draw(parameters, {n for n, site in sites.items() if is_latent(site)})
 
     def particles(self, program: Program, consume: FromTraces) -> Any:
         """Return what ``consume`` makes of the traces of each particle, on a leading axis.
@@ -260,6 +277,9 @@ class Objective(Expectations, Loss):
         bind(program.guide, program.model)
         if self.propagation_kind != "analytic":
             return self.runner(program, consume, self.num_particles)
+        if self.at_once is not None:
+            traced = lambda _: consume(*self._get_trace(*program[:4]))  # noqa: E731
+            return self.at_once(traced, self.num_particles)
         results = []
         for traces in self._get_traces(program.model, program.guide, program.args, program.kwargs):
             with full_precision():

@@ -128,9 +128,9 @@ class DeterministicELBO(Objective):
         return means
 
     def particle_terms(self, program: Program) -> tuple[torch.Tensor, ...]:
-        """Return the ELBO of every particle, as arguments of ``energy``."""
-        results = self.particles(program, elbo)
-        return results, torch.zeros_like(results), torch.ones_like(results)
+        """Return the terms of data and latent sites of every particle, and ones."""
+        data, latent = self.particles(program, _data_and_latent)
+        return data, latent, torch.ones_like(latent)
 
     def site_terms(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Return the terms of the ELBO by site; arguments as in :meth:`differentiable_loss`."""
@@ -143,6 +143,11 @@ def elbo(model_trace: Trace, guide_trace: Trace) -> torch.Tensor:
     """Return the ELBO as a scalar, from the traces of model (with moments) and guide."""
     observed = observed_terms(model_trace).values()
     return total([*observed, latent_sum(model_trace, guide_trace)])
+
+
+def _data_and_latent(model_trace: Trace, guide_trace: Trace) -> tuple[torch.Tensor, torch.Tensor]:
+    observed = observed_terms(model_trace).values()
+    return total([*observed]), latent_sum(model_trace, guide_trace)
 
 
 def elbo_terms(model_trace: Trace, guide_trace: Trace) -> dict[str, Any]:

@@ -17,7 +17,17 @@ import torch.nn.functional as F
 from moment_calculus.numerics.arrays import squared
 from moment_calculus.operations.dropout.masked_weight import unsupported_inputs_error
 from moment_guides.families.drawn_sites import MaskedSite, SharedDrawNeeded
-from pyro_moments.particles.undrawn import LAZY_RULES, Rows, Undrawn, UndrawnRows, draw_all, in_rows
+from pyro_moments.particles.noise import unrolled
+from pyro_moments.particles.undrawn import (
+    LAZY_RULES,
+    Rows,
+    Undrawn,
+    UndrawnRows,
+    draw_all,
+    in_rows,
+    sites_of_rows,
+)
+from pyro_moments.rules.recurrent import CELLS
 from pyro_moments.rules.table import named
 
 Tensor = torch.Tensor
@@ -43,6 +53,21 @@ for _function in {
     *(Tensor.T.__get__, Tensor.mT.__get__),  # type: ignore[attr-defined]
 }:
     LAZY_RULES[_function] = _move(_function)
+
+
+def _drawn_layer(name: str) -> Callable:
+    """Return the rule of a recurrent layer, which draws, and runs step by step under vmap."""
+    layer = unrolled(name)
+
+    def rule(*args: Any) -> Any:
+        drawn = draw_all(args)
+        return None if sites_of_rows(drawn) else layer(*drawn)
+
+    return rule
+
+
+for _name in CELLS:
+    LAZY_RULES[getattr(torch, _name)] = _drawn_layer(_name)
 
 
 @LAZY_RULES.register(*named("expand", "broadcast_to"))

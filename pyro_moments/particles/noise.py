@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,11 +13,12 @@ import torch.nn.functional as F
 from torch.distributions import Beta, Dirichlet, Gamma, TransformedDistribution
 from torch.overrides import TorchFunctionMode
 
-from moment_calculus.errors import UnsupportedMoments, raising_line
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.families import unwrapped
-from pyro_moments._host import tree_map
+from pyro_moments._host import tree_leaves, tree_map
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.wrappers import WRAPPERS
+from pyro_moments.rules.recurrent import CELLS, layer_rule
 
 
 class OutOfPlace(TorchFunctionMode):
@@ -59,7 +61,23 @@ def _gumbel_softmax(
     return largest + (soft - soft.detach())
 
 
+def unrolled(name: str) -> Callable:
+    """Return a recurrent layer, step by step: vmap runs its steps, but not the layer."""
+    layer, rule = getattr(torch, name), layer_rule(name)
+
+    def run(*args: Any) -> Any:
+        plain = all(type(part) in _PLAIN for part in tree_leaves(args))
+        with contextlib.suppress(UnsupportedMoments):  # packed sequences, dropout between layers
+            if plain:
+                return rule(*args)
+        return layer(*args)
+
+    return run
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter, bool, int, float)
 _OUT_OF_PLACE: dict[Callable, Callable] = {
+    **{getattr(torch, name): unrolled(name) for name in CELLS},
     torch.Tensor.normal_: _normal,
     torch.Tensor.uniform_: _uniform,
     torch.Tensor.exponential_: _exponential,
@@ -92,10 +110,13 @@ _CONSTRUCTORS = {
 
 
 class VmapRunner:
-    """Runs particles at once by vmap; remembers whether each needs arrays of its own."""
+    """Runs particles at once by vmap, or one after the other where vmap cannot run the program.
+
+    It remembers what the program needs.
+    """
 
     def __init__(self) -> None:
-        self.needs_own_arrays = False
+        self.needs_own_arrays = self.needs_a_loop = False
 
     def __call__(self, particle: Callable[[int], Any], count: int) -> Any:
         """Return the pytree of what the particles return, [count, ...]; one runs without vmap."""
@@ -108,14 +129,14 @@ class VmapRunner:
                 return particle(seed)
 
         with full_precision(), pyro.validation_enabled(False):
-            if count == 1:
-                return tree_map(lambda part: part[None], once(OutOfPlace()))
-            try:
-                return self._mapped(once, count)
-            except RuntimeError as error:
-                with torch.no_grad():
-                    once(OutOfPlace())  # raises the model's own error, if it has one
-                raise _not_vectorised(error, count) from error
+            if count > 1 and not self.needs_a_loop:
+                try:
+                    return self._mapped(once, count)
+                except RuntimeError:  # of vmap, or the model's own, which the loop raises
+                    pass
+            found = [once(OutOfPlace()) for _ in range(count)]
+            self.needs_a_loop = self.needs_a_loop or count > 1
+            return tree_map(lambda *parts: torch.stack(parts), *found)
 
     def _mapped(self, once: Callable[[OutOfPlace], Any], count: int) -> Any:
         if self.needs_own_arrays:
@@ -134,21 +155,6 @@ class VmapRunner:
 
 def _mapped(particle: Callable[[torch.Tensor], Any], count: int) -> Any:
     return torch.vmap(particle, randomness="different")(torch.zeros(count, device="cpu"))
-
-
-def _not_vectorised(error: RuntimeError, count: int) -> UnsupportedMoments:
-    """Return the error that explains why torch.vmap cannot run a model."""
-    sentences = str(error).partition("\n")[0].removeprefix("vmap: ").split(". ")
-    reason = ". ".join(part for part in sentences if "file" not in part).rstrip(".")
-    return UnsupportedMoments(
-        f"the {count} particles are run at once, by torch.vmap, which cannot run this line of the "
-        f"model: {reason}",
-        remedy="let no value of a tensor decide what is run or how large it is (torch.where in "
-        "place of .item(), if, and x[mask]), fill in place only what the model makes, put "
-        "BatchNorm into evaluation (.eval()); or use num_particles=1, which runs the model as it "
-        "is, or propagation='analytic'",
-        location=raising_line(error),
-    )
 
 
 def draw_by_gammas(fn: Any) -> torch.Tensor | None:

@@ -41,7 +41,9 @@ def _cell_rule(name: str) -> Callable:
     return rule
 
 
-def _layer_rule(name: str) -> Callable:
+def layer_rule(name: str) -> Callable:
+    """Return the rule of a recurrent layer, which also takes tensors that are not random."""
+
     def rule(
         input: Any,
         hx: Any,
@@ -98,4 +100,4 @@ def _weights(states: Sequence[Any], params: Any, has_biases: bool) -> list[Weigh
 
 for _name in CELLS:
     moment_rule(getattr(torch, f"{_name}_cell"))(_cell_rule(_name))
-    moment_rule(getattr(torch, _name))(_layer_rule(_name))
+    moment_rule(getattr(torch, _name))(layer_rule(_name))

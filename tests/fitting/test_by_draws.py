@@ -82,7 +82,7 @@ def test_networks_with_full_covariance_are_confirmed(host, family):
     fit = trained(host, model, INPUTS, FAMILIES[family], tolerance=1e-6)
     found = fit.by_draws
     assert found.loss == fit.loss
-    assert not found.is_off
+    assert found.answer == "agrees"
     assert found.value == pytest.approx(found.loss, abs=4 * found.standard_error + 0.01 * fit.loss)
     assert found.standard_error < 0.01 * abs(fit.loss)
 

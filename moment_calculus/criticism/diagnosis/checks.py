@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +17,7 @@ from moment_calculus.criticism.diagnosis.inputs import MAX_ENTRIES, DiagnosisInp
 from moment_calculus.criticism.draws import Arrays, most_influential
 from moment_calculus.criticism.fitted_model import LINEAR_RESPONSE, RESPONSE_ERRORS, FittedModel
 from moment_calculus.numerics.pareto import EVEN, ImportanceWeights, largest_reliable_shape
-from moment_calculus.optimisation.outcome import ByDraws
+from moment_calculus.optimisation.outcome import AGREES, CANNOT_TELL, NOT_RUN, ByDraws
 from moment_calculus.predictions.marginals import CountMarginal
 from moment_calculus.predictions.site import PredictedSite
 from moment_calculus.response.problem import NotAnOptimum
@@ -344,12 +343,15 @@ def _check_replications_of(site: str, rows: Any) -> Finding:
 
 def check_loss_by_draws(estimate: ByDraws) -> Finding:
     """Judge whether draws of the guide give the same loss as propagated moments."""
-    check = "loss by draws"
-    if math.isnan(estimate.loss):
+    check, answer = "loss by draws", estimate.answer
+    if answer == NOT_RUN:
         return Finding(check, "not known", Verdict.UNKNOWN, estimate.note)
     value = str(estimate).removeprefix("by draws ")
-    if not estimate.is_off:
+    if answer == AGREES:
         return Finding(check, value, Verdict.GOOD, "moments give the loss that draws give")
+    if answer == CANNOT_TELL:
+        meaning = "draws are too few, or their tail too heavy, to confirm the closed form"
+        return Finding(check, value, Verdict.DOUBTFUL, meaning, f"train with {estimate.note}")
     meaning = (
         "moments on the way are approximated too coarsely: the loss is another one by draws of "
         "the same guide, and so may be the optimum"

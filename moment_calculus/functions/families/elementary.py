@@ -34,7 +34,7 @@ def infinite_where_capped(mean: Array) -> Array:
     return (
         mean
         if known_all_false(capped)
-        else xp.where(capped, xp.sign(stop_gradient(mean)) * math.inf, mean)
+        else xp.where(capped, xp.where(stop_gradient(mean) < 0, -math.inf, math.inf), mean)
     )
 
 

@@ -205,6 +205,10 @@ class _Product(Step):
     drops_covariance: bool = False
     is_product = True
 
+    def factors(self, value: Gaussian) -> tuple[int, ...]:
+        """Return the place of the smaller factor, which may be a scale of the other."""
+        return (min((0, 1), key=lambda place: math.prod(self.inputs[place].shape)),)
+
     def covariance(self) -> Array:
         """Return the covariance [..., d, d] for jointly Gaussian factors (Isserlis)."""
         first, second = self.inputs

@@ -158,6 +158,9 @@ class _Mapped(Step):
     def through(self, place: int, cross: Array) -> Array | None:
         return self.matrix @ cross if place == 0 else None
 
+    def factors(self, value: Gaussian) -> tuple[int, ...]:
+        return tuple(range(1, len(self.inputs)))
+
 
 def _noise_of_vectors(weight: Gaussian, vectors: Gaussian) -> tuple[Array, Array]:
     """Return E[L] C E[L]ᵀ, and tr(K_i C) for the covariance K_i of each row of L."""

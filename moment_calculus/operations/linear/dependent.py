@@ -32,6 +32,10 @@ class _MatrixProduct(Step):
         x, y = self.inputs
         return cotangent @ y.mean.mT if place == 0 else x.mean.mT @ cotangent
 
+    def factors(self, value: Gaussian) -> tuple[int, ...]:
+        """Return the place of x."""
+        return (0,)
+
     def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
         """Return axes of the batch, the rows of x and the columns of y."""
         return axis if axis < -2 or axis == (-2, -1)[place] else None

@@ -43,7 +43,7 @@ from moment_calculus.operations.linear.tridiagonal import AddedCovariance, links
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import (
     Moved,
-    Permuted,
+    is_same,
     move_axis,
     moved,
     with_trailing_features,
@@ -213,6 +213,11 @@ class LinearMap(Step):
         """Whether an input is x or the bias; covariances by random weights are not followed."""
         return self.inputs[place] is self.mapped or self.inputs[place] is self.bias
 
+    def factors(self, value: Gaussian) -> tuple[int, ...]:
+        """Return the place of x beside random weights."""
+        random = self.random_matrix is not None
+        return tuple(filter(self._is_mapped, range(len(self.inputs) * random)))
+
     def _is_mapped(self, place: int) -> bool:
         """Whether an input is x, and not the same value as the matrix."""
         source = self.inputs[place]
@@ -296,7 +301,7 @@ class LinearMap(Step):
             return NotImplemented
         biases = [bias for bias in (self.bias, step.bias) if isinstance(bias, Gaussian)]
         tied = any(overlap(self.shared_weight, bias) for bias in biases)
-        if tied or not _is_same(self.shared_weight, step.shared_weight):
+        if tied or not is_same(self.shared_weight, step.shared_weight):
             return NotImplemented
         common = diagonal_matrix(
             affine(self.certain_inputs * step.certain_inputs, self.shared_weight.variance)
@@ -381,16 +386,6 @@ class LinearMap(Step):
         vector, *others = self.inputs
         scalars = value.axis is None and vector is self.mapped and len(vector.shape) == 1
         return None if others or not scalars else linear(vector, self.matrix[..., 0, :])
-
-
-def _is_same(weight: Gaussian, other: Gaussian) -> bool:
-    """Whether two weights are one latent site with its axes in the same order."""
-    if weight is other:
-        return True
-    first, second = weight.step, other.step
-    if not isinstance(first, Permuted) or not isinstance(second, Permuted):
-        return False
-    return first.order == second.order and _is_same(first.source, second.source)
 
 
 def _of_masked_weight(x: Any, weight: MaskedWeight, b: Any) -> Any:

@@ -149,6 +149,10 @@ class SumOverFeatures(Step):
         """Sum the rows of the covariance with another value."""
         return namespace(cross).sum(cross, axis=-2, keepdims=True)
 
+    def factors(self, value: Gaussian) -> tuple[int, ...]:
+        """Return no place: it is linear."""
+        return ()
+
     def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
         """Repeat the cotangent."""
         shape = (len(cotangent), *self.inputs[0].shape)

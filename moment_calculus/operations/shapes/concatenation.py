@@ -44,6 +44,9 @@ class _Parts(Step):
         stop, behind = start + sizes[self._places[place]], (slice(None),) * (-1 - self.axis)
         return cotangent[(..., slice(start, stop), *behind)]
 
+    def factors(self, value: Gaussian) -> tuple[int, ...]:
+        return ()
+
     def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
         return axis if axis != self.axis else None
 

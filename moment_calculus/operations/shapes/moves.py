@@ -62,6 +62,10 @@ class Moved(OfOneSource):
         """Return the covariance of the result over its feature axis, where it is known."""
         raise NotImplementedError
 
+    def factors(self, value: Gaussian) -> tuple[int, ...]:
+        """Return no place: it is linear."""
+        return ()
+
     def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
         """Return the cotangent of the source: the transpose of :meth:`move`."""
         if type(self).move is Moved.move:
@@ -269,6 +273,16 @@ def with_trailing_features(value: Gaussian) -> Gaussian:
 def may_lose_dependence(value: Gaussian) -> bool:
     """Whether a change of the feature axis may lose a covariance that full mode propagates."""
     return value.propagation.has_full_covariance and not value.independent
+
+
+def is_same(weight: Gaussian, other: Gaussian) -> bool:
+    """Return whether two weights are one latent site with its axes in the same order."""
+    if weight is other:
+        return True
+    first, second = weight.step, other.step
+    if not isinstance(first, Permuted) or not isinstance(second, Permuted):
+        return False
+    return first.order == second.order and is_same(first.source, second.source)
 
 
 @dataclass(frozen=True, eq=False)

@@ -116,6 +116,10 @@ class _Convolved(Step):
         """Whether an input is x; the weight may be the same value."""
         return self.inputs[place] is self.x and (place == 0 or self.x is not self.w)
 
+    def factors(self, value: Gaussian) -> tuple[int, ...]:
+        """Return the place of x beside a random weight."""
+        return tuple(filter(self._is_x, range(len(self.inputs)))) if len(self.inputs) > 1 else ()
+
     def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
         """Return the transpose of the convolution by x, or by the weight."""
         source = self.inputs[place]

@@ -208,6 +208,9 @@ class _WindowSums(Step):
         like = namespace(cotangent).zeros_like(self.source.mean)
         return transposed_each(sums, like, cotangent)
 
+    def factors(self, value: Gaussian) -> tuple[int, ...]:
+        return ()
+
     def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
         return axis if self.identity or self.windows.keeps(axis) else None
 
