@@ -175,7 +175,8 @@ def check_loss(
     again = [evaluations.loss(next(_batches(source)), next(call_counter)) for _ in range(2)]
     if not math.isclose(*again, rel_tol=1e-5):
         return ByDraws(note="not run: the model draws subsamples, of which every loss has its own")
-    return result._replace(note=remedies(result, objective.propagation.of_guide(fit.guide)))
+    propagation = objective.propagation.of_guide(fit.guide)
+    return result._replace(note=remedies(result, propagation, objective.alpha))
 
 
 def _time_of(fit: Fit, seconds: bool | float) -> float:
@@ -307,30 +308,28 @@ def jackknife(
     return float(value), float(np.sqrt((count - 1) * without.var()))
 
 
-def remedies(result: ByDraws, propagation: Any) -> str:
+def remedies(result: ByDraws, propagation: Any, alpha: float) -> str:
     """Return what may bring moments and draws together, or tell more."""
-    if result.answer == CANNOT_TELL and result.tail < LARGEST_TAIL:
-        return "by_draws=60, the seconds that the check may take, or " + remedies_of(propagation)
-    return remedies_of(propagation)
-
-
-def remedies_of(propagation: Any) -> str:
-    """Return the options that may bring moments and draws together."""
+    more = result.answer == CANNOT_TELL and result.tail < LARGEST_TAIL
+    longer = ["by_draws=60, the seconds that the check may take,"] if more else []
     finer = {"diagonal": ("backward", "full"), "backward": ("full",)}
     others = [f'covariance="{name}"' for name in finer.get(propagation.covariance, ())]
     coarse = propagation.categorical in ("delta", "jensen")
     classes = ['for classes categorical="points"'] if coarse else []
-    bounded = "objective=BBAlphaELBO(alpha=1), of a bounded mean, in two to three times the time"
-    return " or ".join([*others, *classes, bounded, 'propagation="sampled"'])
+    bounded = [
+        "objective=BBAlphaELBO(alpha=1), which has no such tail, in two to three times the time"
+    ]
+    others += [*classes, *(bounded if alpha == 0 else []), 'propagation="sampled"']
+    return " or ".join([*longer, *others])
 
 
 def warn_unless_confirmed(result: ByDraws) -> None:
     """Warn of a loss that draws do not confirm, at the user's line."""
     if result.answer in (AGREES, NOT_RUN):
         return
-    found = {
-        CANNOT_TELL: "the draws are too few, or their tail too heavy, to confirm it",
-    }.get(result.answer, "an approximation on the way is off, and the optimum may be too")
+    found = "an approximation on the way is off, and the optimum may be too"
+    if result.answer == CANNOT_TELL:
+        found = "the draws are too few, or their tail too heavy, to confirm it"
     warn_user(
         f"the loss is {result}: {found}; use {result.note}; moment_accuracy shows which layer is "
         "off, by_draws=False leaves this check out",
