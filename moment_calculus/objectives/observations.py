@@ -291,7 +291,7 @@ def filled(value: Any, mask: Any, event_dim: int) -> Any:
     xp = namespace(value)
     shape = tuple(value.shape)
     batch = shape[: len(shape) - event_dim]
-    if tuple(mask.shape) != batch or not batch:
+    if tuple(mask.shape) != batch or not batch or 0 in shape:  # a factor has no elements
         return value
     rows = xp.reshape(value, (-1, *shape[len(batch) :]))
     first = xp.argmax(xp.astype(xp.reshape(mask, (-1,)), xp.int32), axis=0)

@@ -394,7 +394,7 @@ def check_reliable(weights: ImportanceWeights, source: str, sites: Iterable[str]
         "effective",
         sites=sites,
         remedy="leave importance_weights out for what the approximation itself says, or use other "
-        "coordinates (non-centred hierarchies), a guide with covariances, or NUTS",
+        "coordinates (centred where data are many, else not), a guide with covariances, or NUTS",
     )
 
 

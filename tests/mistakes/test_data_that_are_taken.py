@@ -188,3 +188,25 @@ def test_each_array_is_checked_once(host, monkeypatch):
     monkeypatch.setattr(kind, "check", lambda *args: seen.append(args) or check(*args))
     fitted(host, counts(host), IN, np.abs(LABELS) + 5, method="adam", steps=40)
     assert 1 <= len(seen) <= 4
+
+
+def test_a_factor_under_a_mask_is_the_way_to_write_censoring(host):
+    """Beside the rows that are seen: the posterior of a slope is Gaussian, and known."""
+    x = np.linspace(-1, 1, 12).astype(np.float32)
+    seen = np.arange(12) < 8
+
+    def model(x, y=None):
+        slope = host.language.sample("slope", host.dist.Normal(0.0, 1.0))
+        seen_rows = host.array(seen)
+        with host.language.plate("rows", len(x)):
+            with host.handlers.mask(mask=seen_rows):
+                host.language.sample("y", host.dist.Normal(slope * x, 1.0), obs=y)
+            with host.handlers.mask(mask=~seen_rows):
+                host.language.factor("rest", -slope * x)
+
+    found = fit(host, model, x, x, method="newton", steps=50)
+    precision = 1 + np.sum(x[seen] ** 2)
+    mean = (np.sum(x[seen] ** 2) - np.sum(x[~seen])) / precision
+    assert float(found.median()["slope"]) == pytest.approx(mean, abs=1e-4)
+    lower, upper = np.asarray(found.quantiles([0.05, 0.95])["slope"])
+    assert upper - lower == pytest.approx(2 * 1.6449 / precision**0.5, rel=1e-3)

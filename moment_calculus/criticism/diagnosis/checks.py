@@ -29,7 +29,7 @@ MANY_COORDINATES = 50  # coordinates above which k̂ is large for almost any app
 POINT = "use linear_response, which gives it one without a refit, or DVIGuide"
 OTHERS = (
     "use a guide with covariances (AutoMultivariateNormal, TridiagonalGuide for weights), other "
-    "coordinates (non-centred hierarchies), or NUTS"
+    "coordinates (centred where data are many, else not), or NUTS"
 )
 
 UNCONFIRMED = (
@@ -217,15 +217,15 @@ def check_weights(inputs: DiagnosisInputs, source: str) -> Finding:
     if inputs.size > MANY_COORDINATES:
         meaning = (
             f"{value}: draws do not stand for draws of the posterior. With {inputs.size} "
-            "coordinates that is the rule, also where predictions are right"
+            "coordinates k̂ does not tell right predictions from wrong means"
         )
         remedy = "judge by predictions, on held-out data, or compare_with_nuts"
         return Finding(name, value, Verdict.DOUBTFUL, meaning, remedy)
     limit = largest_reliable_shape(weights.log.size)
     cause = f": {float(weights.shape):.2f} > {limit:.2f}" if weights.is_heavy else ""
     meaning = (
-        f"{value}{cause}: {source} is far from the posterior in some direction; its means may "
-        "still be right, its tails are not, and neither is what importance weights make of it"
+        f"{value}{cause}: {source} is far from the posterior in some direction: its tails are "
+        "wrong, means and standard deviations may be, and importance weights do not correct them"
     )
     return Finding(name, value, Verdict.BAD, meaning, advise(inputs) if of_guide else OTHERS)
 
