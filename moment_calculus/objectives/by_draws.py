@@ -7,7 +7,7 @@ import itertools
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,7 @@ PARTICLES = 512  # largest number of a look at every batch
 ENOUGH = 1000  # particles that may settle it; fewer only where time is over
 MOST = 200_000  # particles
 TOGETHER = 16_000  # particles times rows that are evaluated at once
+PARAMETERS = 2**24  # particles times parameters of the guide that are drawn at once
 ROWS = 2000  # of the data, which are checked
 TIME_SHARE = 0.1  # of the time of the fit, which the check may take
 SECONDS = 2.0  # of the processor, which the check may always take
@@ -194,6 +195,7 @@ def _run_looks(
 ) -> ByDraws:
     call_counter, clock = counters
     draw = _Drawing(evaluations, objective.alpha, call_counter, clock)
+    draw.most = max(1, PARAMETERS // max(1, _elements(fit.params)))
     batches = list[_Batch]()
     for data in _batches(source):
         if batches and clock.is_over:
@@ -209,6 +211,13 @@ def _run_looks(
             return result
         for batch in batches:
             batch.looks.append(draw(batch.data))
+
+
+def _elements(parameters: Any) -> int:
+    """Return the number of elements of parameters, in nested dictionaries."""
+    if isinstance(parameters, Mapping):
+        return sum(map(_elements, parameters.values()))
+    return math.prod(getattr(parameters, "shape", ()))
 
 
 def _mean(results: list[ByDraws]) -> ByDraws:
@@ -266,19 +275,21 @@ class _Drawing:
         self.evaluations, self.alpha = evaluations, alpha
         self.call_counter, self.clock = call_counter, clock
         self.count = PARTICLES if evaluations.compiles else LEAST  # of the next look
+        self.most = PARTICLES  # that memory has room for
 
     def __call__(self, data: Arguments) -> Look:
         """Return a look at a batch."""
         rows = rows_of([*data[0], *data[1].values()], whole=False) or 1
-        count = max(LEAST, min(self.count, TOGETHER // max(1, rows) // LEAST * LEAST))
-        together = min(count, max(1, TOGETHER // max(1, rows)))
+        most = max(1, min(self.most, TOGETHER // max(1, rows)))
+        count = max(LEAST, min(self.count, most // LEAST * LEAST))
+        together = min(count, most)
         began, parts = self.clock.spent, list[tuple[np.ndarray, ...]]()
         while sum(len(part[0]) for part in parts) < count:
             turn = next(self.call_counter)
             parts.append(self.evaluations.particles(data, together, turn))
         if not self.evaluations.compiles:
-            most = count * self.clock.seconds / LOOKS / max(self.clock.spent - began, 1e-6)
-            self.count = int(min(PARTICLES, max(LEAST, most // LEAST * LEAST)))
+            next_count = count * self.clock.seconds / LOOKS / max(self.clock.spent - began, 1e-6)
+            self.count = int(min(PARTICLES, max(LEAST, next_count // LEAST * LEAST)))
         joined = (np.concatenate(part)[:count] for part in zip(*parts, strict=True))
         return Look(tuple(joined), self.alpha)
 

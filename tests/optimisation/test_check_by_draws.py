@@ -62,7 +62,7 @@ def test_looks_of_different_sizes_weigh_as_many_as_they_are():
 
 def check(draw_losses, loss):
     """Return the check of a loss whose draws are given, 100 nats of likelihood."""
-    fit = SimpleNamespace(guide=None, seconds={"fitting": 1.0}, loss=loss)
+    fit = SimpleNamespace(guide=None, seconds={"fitting": 1.0}, loss=loss, params={})
 
     def particles(data, count, turn):
         return -draw_losses(count)[:, None], np.zeros(count), np.ones(count)
@@ -128,3 +128,22 @@ def test_the_tail_adds_what_is_beyond_the_largest_draw(shape):
 def test_nats_of_the_log_likelihood_and_standard_errors(found, answer):
     assert found.answer == answer
     assert answer in str(found)
+
+
+@pytest.mark.parametrize(
+    ("shape", "most"), [((2, 3), 512), ((2**10, 2**9), 32), ((2**11, 2**11), 4)]
+)
+def test_particles_of_large_guides_are_drawn_in_parts(shape, most):
+    """No more parameters at once than memory has room for, in nested dictionaries too."""
+    counts, rng = [], np.random.default_rng(0)
+    parameters = {"loc": {"weight": SimpleNamespace(shape=shape)}}
+    fit = SimpleNamespace(guide=None, seconds={"fitting": 1.0}, loss=100.0, params=parameters)
+
+    def particles(data, count, turn):
+        counts.append(count)
+        return -100 - 10 * rng.normal(size=(count, 1)), np.zeros(count), np.ones(count)
+
+    evaluations = Evaluations(particles, lambda data, turn: fit.loss, True, compiles=True)
+    found = check_loss(fit, OBJECTIVE, AllData((), {}), evaluations, 0.05)
+    assert set(counts) == {most}
+    assert found.answer != "contradicts"
