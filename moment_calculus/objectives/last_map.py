@@ -15,24 +15,15 @@ from moment_calculus.values import Deferred, Gaussian, Value
 
 
 def sites_to_draw(parameters: Iterable[Value], latent: Collection[str]) -> frozenset[str]:
-    """Return the sites before the last random map; none where that leaves nothing, or nothing out.
-
-    Args:
-        parameters: as of :func:`sites_before_the_last_map`.
-        latent: names of all latent sites.
-    """
+    """Return the sites before the last random map; none where all sites are, or none is."""
     found = sites_before_the_last_map(parameters)
     return found if found and found < frozenset(latent) else frozenset()
 
 
 def sites_before_the_last_map(parameters: Iterable[Value]) -> frozenset[str] | None:
-    """Return the latent sites given which random parameters are functions of Gaussians.
+    """Return the latent sites given which parameters of distributions are functions of Gaussians.
 
-    Args:
-        parameters: of distributions, after one evaluation by moments.
-
-    Returns:
-        Names of sites; None if a mask or other noise that is not Gaussian leads there.
+    None if a mask or other noise that is not Gaussian leads there.
     """
     waiting = [_inside_link(parameter) for parameter in parameters]
     drawn, seen = set[str](), set[int]()

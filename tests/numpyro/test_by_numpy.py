@@ -160,7 +160,16 @@ def test_many_steps_are_compiled():
         assert (program.compiled is not None) == is_long
 
 
-def test_programs_of_scripts_are_compiled_when_they_have_run_often():
+def test_programs_of_scripts_are_compiled_when_they_have_run_often(monkeypatch):
+    """JAX keeps what it has compiled to itself in some programs, so that its calls are counted."""
+    calls = []
+
+    def counted(*arguments, **options):
+        calls.append(arguments)
+        return compiled(*arguments, **options)
+
+    compiled = small_programs._compiled
+    monkeypatch.setattr(small_programs, "_compiled", counted)
     tripled = jax.jit(lambda x: 3 * x + 0 * x.sum())
     with small_programs.large_by_numpy():
         lowered = tripled.lower(X).compile()
@@ -168,7 +177,7 @@ def test_programs_of_scripts_are_compiled_when_they_have_run_often():
             for _ in range(small_programs.WORTH + 2):
                 np.testing.assert_allclose(program(X), 3 * X, rtol=1e-6)
         assert isinstance(lowered.__dict__["_compiled"], jax.stages.Compiled)
-        assert tripled._cache_size() == 1
+    assert 0 < len(calls) < small_programs.WORTH
 
 
 def test_keys_go_through_a_program():
