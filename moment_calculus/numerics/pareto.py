@@ -128,7 +128,7 @@ def tail_of_mean(values: np.ndarray) -> tuple[float, float]:
     tail, further up: infinite from a shape of 1, for there is no mean then.
     """
     count = len(values)
-    tail = int(np.ceil(min(count / 5, 3 * np.sqrt(count))))
+    tail = _tail_size(count)
     largest = np.sort(values)[count - tail - 1 :]
     excess = largest[1:] - largest[0]
     if tail < FEWEST or not excess[-1] > SMALLEST * np.abs(largest).max():
@@ -146,12 +146,17 @@ def largest_reliable_shape(draws: int) -> float:
     return min(1 - 1 / np.log10(draws), 0.7)
 
 
+def _tail_size(count: int, efficiency: float = 1.0) -> int:
+    """Return how many of the largest draws are a tail."""
+    return int(np.ceil(min(count / 5, 3 * np.sqrt(count / efficiency))))
+
+
 def _smooth(rows: np.ndarray, efficiency: float) -> np.ndarray:
     """Smooth and normalise log ratios [rows, draws] in place; return k̂ of each row."""
     rows -= rows.max(-1, keepdims=True)
     is_constant = rows.min(-1) > -CONSTANT
     count = rows.shape[-1]
-    tail = int(np.ceil(min(count / 5, 3 * np.sqrt(count / efficiency))))
+    tail = _tail_size(count, efficiency)
     order = np.argpartition(rows, count - tail - 1, axis=-1)
     tail_indices, before = order[:, count - tail :], order[:, count - tail - 1 : count - tail]
     cut = np.maximum(np.take_along_axis(rows, before, -1), np.log(np.finfo(float).tiny))

@@ -111,8 +111,7 @@ class Look:
         self.count, self.scale = len(data), float(scale[0])
         self.losses = -data.reshape(len(data), -1).sum(1) * self.scale - self.latent
         # One log-mean of powers for each of LEAST groups, of each datum.
-        groups = data.reshape(-1, LEAST, *data.shape[1:]) if alpha else data[:0, None]
-        self.data = log_mean_power(groups, alpha) if alpha else groups
+        self.data = log_mean_power(data.reshape(-1, LEAST, *data.shape[1:]), alpha)
         self.of_groups = self.latent.reshape(-1, LEAST).mean(0)
 
 
@@ -167,8 +166,8 @@ def check_loss(
     """
     call_counter = itertools.count()
     try:
-        clock = _Clock(_time_of(fit, seconds))
-        result = _run_looks(fit, objective, source, evaluations, (call_counter, clock))
+        draw = _Drawing(fit, objective.alpha, evaluations, call_counter, _time_of(fit, seconds))
+        result = _run_looks(fit, source, draw)
     except UnsupportedMoments as error:
         return ByDraws(note=f"not run: {error.cause}")
     if result.answer == AGREES:
@@ -186,23 +185,14 @@ def _time_of(fit: Fit, seconds: bool | float) -> float:
     return max(SECONDS, share) if seconds is True else float(seconds)
 
 
-def _run_looks(
-    fit: Fit,
-    objective: Any,
-    source: AllData,
-    evaluations: Evaluations,
-    counters: tuple[Iterator[int], _Clock],
-) -> ByDraws:
-    call_counter, clock = counters
-    draw = _Drawing(evaluations, objective.alpha, call_counter, clock)
-    draw.most = max(1, PARAMETERS // max(1, _elements(fit.params)))
-    batches = list[_Batch]()
+def _run_looks(fit: Fit, source: AllData, draw: _Drawing) -> ByDraws:
+    evaluations, clock, batches = draw.evaluations, draw.clock, list[_Batch]()
     for data in _batches(source):
         if batches and clock.is_over:
             break
         look = draw(data)
-        loss = fit.loss if evaluations.is_last else evaluations.loss(data, next(call_counter))
-        batches.append(_Batch(data, loss, objective.alpha, [look]))
+        loss = fit.loss if evaluations.is_last else evaluations.loss(data, next(draw.call_counter))
+        batches.append(_Batch(data, loss, draw.alpha, [look]))
     while True:
         result = _mean([batch.result() for batch in batches])
         count = sum(batch.count for batch in batches)
@@ -270,12 +260,17 @@ class _Drawing:
     """Draws looks of as many particles as there is time and memory for."""
 
     def __init__(
-        self, evaluations: Evaluations, alpha: float, call_counter: Iterator[int], clock: _Clock
+        self,
+        fit: Fit,
+        alpha: float,
+        evaluations: Evaluations,
+        call_counter: Iterator[int],
+        seconds: float,
     ) -> None:
-        self.evaluations, self.alpha = evaluations, alpha
-        self.call_counter, self.clock = call_counter, clock
+        self.alpha, self.evaluations = alpha, evaluations
+        self.call_counter, self.clock = call_counter, _Clock(seconds)
         self.count = PARTICLES if evaluations.compiles else LEAST  # of the next look
-        self.most = PARTICLES  # that memory has room for
+        self.most = PARAMETERS // max(1, _elements(fit.params))  # that memory has room for
 
     def __call__(self, data: Arguments) -> Look:
         """Return a look at a batch."""

@@ -232,7 +232,8 @@ def _evaluations_of(problem: Problem, source: AllData, is_last: bool) -> Evaluat
 def _by_draws(objective: Any, program: Program, count: int) -> Any:
     """Return an objective by draws of all but the last random map, or of all sites."""
     with contextlib.suppress(Exception):  # dependent sites, or an operation without exact moments
-        conditional = objective.by_draws(count, objective.sites_to_draw(program))
-        conditional.particle_terms(program)
-        return conditional
+        if sites := objective.sites_to_draw(program):
+            conditional = objective.by_draws(count, sites)
+            conditional.particle_terms(program)
+            return conditional
     return objective.by_draws(count)

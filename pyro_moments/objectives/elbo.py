@@ -141,8 +141,7 @@ class DeterministicELBO(Objective):
 
 def elbo(model_trace: Trace, guide_trace: Trace) -> torch.Tensor:
     """Return the ELBO as a scalar, from the traces of model (with moments) and guide."""
-    observed = observed_terms(model_trace).values()
-    return total([*observed, latent_sum(model_trace, guide_trace)])
+    return total(_data_and_latent(model_trace, guide_trace))
 
 
 def _data_and_latent(model_trace: Trace, guide_trace: Trace) -> tuple[torch.Tensor, torch.Tensor]:
