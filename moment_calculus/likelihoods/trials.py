@@ -83,11 +83,29 @@ def binomial(value: Array, total_count: Any, *, logits: Any = None, probs: Any =
 def negative_binomial(
     value: Array, total_count: Any, *, logits: Any = None, probs: Any = None
 ) -> Array:
-    """Return E[log NegativeBinomial(value; total_count)]: successes before so many failures."""
-    check_certain(total_count=total_count)
+    """Return E[log NegativeBinomial(value; total_count)]: successes before so many failures.
+
+    A random number of failures needs quadrature.
+    """
+    if is_value(total_count):
+        arguments, density = _negative_binomial_density(logits, probs)
+        logs_of_factors(total_count)  # raises UnsupportedMoments if it may not be positive
+        return smooth_expectation(density, value, total_count, *arguments)
     total = total_count + 0.0 * value
     trials = _expected(logits, probs, value, total, total + value)
     return log_orders(value, total) + trials
+
+
+def _negative_binomial_density(logits: Any, probs: Any) -> tuple[tuple, Callable[..., Array]]:
+    """Return the arguments of a log density (value, total_count, *arguments), and itself."""
+    arguments, logs = _logs_of_odds(logits, probs)
+
+    def density(value: Array, total: Array, *points: Array) -> Array:
+        one, zero = logs(*points)
+        total = total + 0.0 * (one + value)
+        return log_orders(value, total) + value * one + total * zero
+
+    return arguments, density
 
 
 def geometric(value: Array, *, logits: Any = None, probs: Any = None) -> Array:
@@ -155,7 +173,10 @@ def tempered_negative_binomial(
     power: Any, value: Array, total_count: Any, *, logits: Any = None, probs: Any = None
 ) -> Array:
     """Return (1/a) log E[NegativeBinomial(value; total_count)ᵃ]."""
-    check_certain(total_count=total_count)
+    if is_value(total_count):
+        arguments, density = _negative_binomial_density(logits, probs)
+        logs_of_factors(total_count)  # raises UnsupportedMoments if it may not be positive
+        return log_expectation(density, value, total_count, *arguments, power=power)
     total = total_count + 0.0 * value
     return log_orders(value, total) + _tempered(power, logits, probs, value, total)
 
@@ -169,18 +190,22 @@ def _tempered(
     power: Any, logits: Any, probs: Any, successes: Any, failures: Any, sharp: bool = True
 ) -> Array:
     """Return (1/a) log E[(pˢ (1 − p)ᶠ)ᵃ] from a logit or a probability."""
-    if logits is None and is_value(probs):
-        logits = logit_of(probs)
-    if logits is not None:
-        arguments, logs = (logits,), log_sigmoids
-    else:
-        arguments, logs = _of_probability(*log_probabilities(probs))
+    arguments, logs = _logs_of_odds(logits, probs)
 
     def density(successes: Array, failures: Array, *points: Array) -> Array:
         one, zero = logs(*points)
         return successes * one + failures * zero
 
     return log_expectation(density, successes, failures, *arguments, power=power, sharp=sharp)
+
+
+def _logs_of_odds(logits: Any, probs: Any) -> tuple[tuple[Any, ...], Callable[..., Any]]:
+    """Return arguments, and a function of them that gives log p and log(1 − p)."""
+    if logits is None and is_value(probs):
+        logits = logit_of(probs)
+    return (
+        _of_probability(*log_probabilities(probs)) if logits is None else ((logits,), log_sigmoids)
+    )
 
 
 def _of_probability(one: Any, zero: Any) -> tuple[tuple[Any, ...], Callable[..., Any]]:

@@ -213,6 +213,16 @@ COUNTS = [
         nodes=100,
     ),
     likelihood(
+        "negative_binomial_two_heads",
+        (COUNT, HEADS),
+        lambda y, out: likelihoods.negative_binomial(y, exp(part(out, 0)), logits=part(out, 1)),
+        density(
+            distributions.NegativeBinomial,
+            lambda out: {"total_count": exp(out[..., 0]), "logits": out[..., 1]},
+        ),
+        extremes=False,
+    ),
+    likelihood(
         "geometric",
         (COUNT, LATENT),
         lambda y, f: likelihoods.geometric(y, logits=f),

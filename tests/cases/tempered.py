@@ -149,6 +149,20 @@ TEMPERED = [
         density(distributions.NegativeBinomial, lambda k, f: {"total_count": k, "logits": f}),
     ),
     tempered(
+        "negative_binomial_two_heads",
+        (COUNT, HEADS),
+        of_family(
+            "NegativeBinomial",
+            lambda out: (exp(part(out, 0)),),
+            logits=lambda out: part(out, 1),
+        ),
+        density(
+            distributions.NegativeBinomial,
+            lambda out: {"total_count": exp(out[..., 0]), "logits": out[..., 1]},
+        ),
+        extremes=False,
+    ),
+    tempered(
         "geometric",
         (COUNT, LATENT),
         of_odds("Geometric", logits=lambda f: f),

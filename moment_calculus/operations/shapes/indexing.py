@@ -24,7 +24,7 @@ from moment_calculus.operations.shapes.moves import (
     permute,
     without_covariance,
 )
-from moment_calculus.operations.shapes.reshaping import flattened, reshape
+from moment_calculus.operations.shapes.reshaping import Expanded, broadcast, flattened, reshape
 from moment_calculus.operations.shapes.selection import (
     Indexed,
     index_features,
@@ -49,7 +49,15 @@ STACKED = "stacked"
 
 def unstacked(value: Any) -> tuple[Any, ...] | None:
     """Return what was stacked along the trailing axis of a value; None of any other value."""
-    return value.memo.arrays.get(STACKED) if isinstance(value, Gaussian) else None
+    if not isinstance(value, Gaussian):
+        return None
+    known = value.memo.arrays
+    if STACKED not in known and isinstance(value.step, Expanded):
+        # A distribution expands what it stacked, as a Beta does with its concentrations.
+        parts, shape = unstacked(value.step.source), value.shape
+        if parts is not None and len(parts) == shape[-1]:
+            known[STACKED] = tuple(broadcast(part, shape[:-1]) for part in parts)
+    return known.get(STACKED)
 
 
 def index(value: Any, key: Any) -> Any:
