@@ -101,8 +101,7 @@ def axis_moved(array: Array, source: int, target: int) -> Array:
 
 def identity_like(vector: Array) -> Array:
     """Return the identity matrix [d, d] for a vector [..., d], with its dtype and device."""
-    size = vector.shape[-1]
-    xp = namespace(vector)
+    xp, size = namespace(vector), vector.shape[-1]
     return xp.eye(size, dtype=vector.dtype, device=device(vector))
 
 
@@ -325,8 +324,9 @@ def constants(values: Any, like: Array) -> Array:
 
 def safe_scale(variance: Array) -> Array:
     """Return the standard deviation, kept above 1e-15 so that quotients stay finite."""
-    xp = namespace(variance)
-    return xp.sqrt(xp.clip(variance, min=TINY_VARIANCE))  # XLA takes long for the power −½
+    # A clip below the root has a second derivative of 0 · 1e45, NaN in single precision.
+    xp, tiny = namespace(variance), variance < TINY_VARIANCE  # XLA takes long for the power −½
+    return xp.where(tiny, TINY_VARIANCE**0.5, xp.sqrt(xp.where(tiny, 1.0, variance)))
 
 
 def has_double(array: Array) -> bool:

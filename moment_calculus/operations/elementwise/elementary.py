@@ -172,20 +172,22 @@ def power(value: Value, exponent: float) -> Value:
 
 
 def array_power(value: Value, exponent: Array) -> Value:
-    """Return c eʳˣ to the power of an array or traced number; raise for any other base."""
+    """Return xᵏ = exp(k log x) for an array or traced number k; raise if x may not be positive."""
     parts = exponential_parts(value)
-    if parts is None:
+    if parts is not None:
+        base, rate, factor = parts
+        result = apply(Exp(), scale_shift(base, rate * exponent))
+        unscaled = isinstance(factor, int | float) and factor == 1
+        return result if unscaled else scale_shift(result, factor**exponent)
+    if several_factors(value) is None and not is_positive(assume_positive(value)):
         raise UnsupportedMoments(
-            "a power by an exponent that is no number known when the program is traced, of shape "
-            f"{tuple(exponent.shape)}",
+            "a power of a base that may be negative or zero, by an exponent of shape "
+            f"{tuple(exponent.shape)} that is not one number known when the program is traced",
             sites=value.sites,
-            remedy="write the base as an exponential of a Gaussian, whose powers are exponentials "
-            "(a positive latent site is one), or use one known number for all elements" + OR_DRAW,
+            remedy="make the base positive, e.g. by exp or sigmoid (a positive latent site is), or "
+            "stack the powers by one number each" + OR_DRAW,
         )
-    base, rate, factor = parts
-    result = apply(Exp(), scale_shift(base, rate * exponent))
-    unscaled = isinstance(factor, int | float) and factor == 1
-    return result if unscaled else scale_shift(result, factor**exponent)
+    return apply(Exp(), scale_shift(log(value), exponent))
 
 
 def _end_of_power(bound: float, exponent: float) -> float:

@@ -122,6 +122,14 @@ def positive(function: Callable) -> tuple:
     return model, "y"
 
 
+def carry_over(host, x, y):
+    """Advertising that wears off: the weights of lags are powers of a random share."""
+    kept = host.sample("kept", host.dist.Beta(2.0, 2.0))
+    with host.plate("data", POINTS):
+        spending = x**2 @ kept ** host.np.asarray([0.0, 1.0, 2.0])
+        host.sample("obs", host.dist.Normal(spending, 0.5), obs=y)
+
+
 def local_scales(host, y):
     shape = host.sample("shape", host.dist.Normal(0.0, 1.0))
     with host.plate("data", POINTS):
@@ -185,6 +193,7 @@ CASES: dict[str, tuple[Callable, str]] = {
     "location and scale": reparametrised(lambda s: {"theta": s.LocScaleReparam(0.0)}),
     "half centred": reparametrised(lambda s: {"theta": s.LocScaleReparam(0.5)}),
     "horseshoe": (horseshoe, "x y"),
+    "carry-over": (carry_over, "x y"),
     "improper": (improper, "y"),
     "local scales": (local_scales, "y"),
     "scale": positive(lambda xp, s: s),

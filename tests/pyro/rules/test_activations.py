@@ -88,6 +88,7 @@ WITH_ARGUMENTS = {
     "pow_one": lambda h: h**1,
     "power_of_number": lambda h: 2.0**h + torch.pow(1.3, h),
     "power_of_tensor": lambda h: torch.tensor([1.5, 2.0, 0.5], dtype=torch.float64) ** h,
+    "powers_by_tensor": lambda h: torch.sigmoid(h) ** slopes - F.softplus(h) ** (1 + slopes),
     "abs_builtin": lambda h: abs(h),
     "log_exp": lambda h: torch.log(2 * torch.exp(h)),
     "log_sigmoid": lambda h: torch.log(torch.sigmoid(h)) + torch.log2(h.sigmoid()),
@@ -185,7 +186,6 @@ learnt = torch.tensor(0.3, requires_grad=True)
 REFUSED = {
     "alpha": (lambda h: F.elu(h, h), "alpha is random"),
     "learnt alpha": (lambda h: F.elu(h, learnt), "no gradient flows to the parameter alpha"),
-    "learnt exponent": (lambda h: torch.sigmoid(h) ** learnt, "an exponent that is no number"),
     "slope": (lambda h: F.leaky_relu(h, h), "negative_slope is random"),
     "weight": (lambda h: F.prelu(h, h[0]), "weight is random"),
     "bound": (lambda h: torch.clamp(h, min=h), "min is random"),
@@ -208,7 +208,7 @@ REFUSED = {
     "negative power": (lambda h: torch.relu(h) ** -2, "power -2 of a function"),
     "random power": (lambda h: h**h, "random power of a random value"),
     "negative base": (lambda h: (-2.0) ** h, "not positive"),
-    "exponents": (lambda h: torch.sigmoid(h) ** slopes, "an exponent that is no number"),
+    "exponents": (lambda h: torch.tanh(h) ** slopes, "may be negative or zero, by an exponent"),
 }
 
 
@@ -222,11 +222,15 @@ def test_refusals(name):
 
 
 @pytest.mark.parametrize("shape", [(), (3,)])
-def test_powers_of_exponentials_by_tensors_have_gradients(shape):
+@pytest.mark.parametrize("base", [torch.exp, torch.sigmoid])
+def test_powers_by_tensors_have_gradients(base, shape):
     exponent = torch.full(shape, 0.3, requires_grad=True)
     given, by_hand = (
         propagate(function, NOISY)
-        for function in (lambda h: torch.exp(h) ** exponent, lambda h: torch.exp(exponent * h))
+        for function in (
+            lambda h: base(h) ** exponent,
+            lambda h: torch.exp(exponent * torch.log(base(h))),
+        )
     )
     torch.testing.assert_close(given.variance, by_hand.variance)
     slopes = (torch.autograd.grad(m.variance.sum(), exponent)[0] for m in (given, by_hand))
