@@ -21,7 +21,13 @@ from moment_calculus.operations.elementwise.unary import (
     scale_shift,
     stays_function,
 )
-from moment_calculus.operations.shapes.reshaping import Expanded, broadcast, narrow
+from moment_calculus.operations.shapes.reshaping import (
+    Expanded,
+    as_scalars,
+    broadcast,
+    has_crossed_features,
+    narrow,
+)
 from moment_calculus.values import (
     Gaussian,
     Spread,
@@ -212,6 +218,7 @@ def terms_of(value: Gaussian) -> list[Gaussian]:
 
 def aligned(left: Gaussian, right: Gaussian) -> tuple[Gaussian, Gaussian, int | None]:
     """Broadcast two values to one shape and one feature axis; return both and that axis."""
+    left, right = _without_crossed_axes(left, right)
     shape = broadcast_shape(left.shape, right.shape)
     # The feature axis is that of the value with all axes; of two such values, of the
     # dependent one.
@@ -220,6 +227,30 @@ def aligned(left: Gaussian, right: Gaussian) -> tuple[Gaussian, Gaussian, int | 
         wide, narrow = narrow, wide
     axis = narrow.axis if wide.axis is None else wide.axis
     return broadcast(left, shape, axis), broadcast(right, shape, axis), axis
+
+
+def _without_crossed_axes(left: Gaussian, right: Gaussian) -> tuple[Gaussian, Gaussian]:
+    """Return dependent values with features along different axes as batches of scalars.
+
+    So effects of crossed plates that have one joint posterior keep the covariance of each pair.
+    """
+    full, shared = left.propagation.has_full_covariance, partial(overlap, left, right)
+    if left.axis == right.axis or not full or not _are_crossed(left, right) or not shared():
+        return left, right
+    scalars = [value if value.axis is None else as_scalars(value) for value in (left, right)]
+    first, second = scalars
+    return (left, right) if first is None or second is None else (first, second)
+
+
+def _are_crossed(left: Gaussian, right: Gaussian) -> bool:
+    """Whether two values have features along different axes, or one such and one as scalars."""
+    vectors = [v for v in (left, right) if v.axis is not None and v.shape[v.axis] > 1]
+    if len(vectors) != 1:
+        return len(vectors) == 2
+    scalars = right if vectors[0] is left else left
+    if scalars.axis is not None or scalars.shape == ():
+        return False
+    return vectors[0].axis != -1 or has_crossed_features(scalars)
 
 
 def is_dense(left: Gaussian, right: Gaussian, shared: bool) -> bool:

@@ -22,7 +22,7 @@ from moment_calculus.operations.shapes.moves import (
 )
 from moment_calculus.operations.shapes.selection import index_features
 from moment_calculus.values import Deferred, Gaussian, Ties
-from moment_calculus.values.ancestry import as_vector, from_vector_parts
+from moment_calculus.values.ancestry import ancestors, as_vector, from_vector_parts
 from moment_calculus.values.elementwise import affine, apply_activation
 from moment_calculus.values.lags import Along, Pairs, lag_covariance, pairs_of_terms, remaining
 from moment_calculus.values.spread import batch_shape, none_or_all, rank_of_batch
@@ -165,6 +165,52 @@ def _like_vector(part: Any, shape: tuple[int, ...]) -> Any:
         return part
     xp = namespace(part)
     return xp.reshape(xp.broadcast_to(part, shape), (-1,))
+
+
+@dataclass(frozen=True, eq=False)
+class _FeaturesAsBatch(Moved):
+    """Step that makes a batch of scalars of the features of a vector."""
+
+    shape: tuple[int, ...]  # of the result
+
+    def move(self, array: Array) -> Array:
+        """Reshape an array."""
+        return namespace(array).reshape(array, self.shape)
+
+    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+        """Reshape the cotangent back."""
+        return namespace(cotangent).reshape(cotangent, (-1, *self.source.shape))
+
+    def through(self, place: int, cross: Array) -> Array:
+        """Choose the row of its own feature for every scalar."""
+        xp, (size, columns) = namespace(cross), cross.shape[-2:]
+        numbers = self.move(xp.arange(size, device=device(cross)))[..., None]
+        batch = np.broadcast_shapes(cross.shape[:-2], self.shape)
+        wide = xp.broadcast_to(cross, (*batch, size, columns))
+        rows = xp.broadcast_to(numbers[..., None], (*batch, 1, columns))
+        return xp.take_along_axis(wide, rows, axis=-2)
+
+    def as_vector(self, value: Gaussian) -> Gaussian | None:
+        """Return the source, if all its features are on the trailing axis."""
+        return self.source if self.source.shape == self.shape else None
+
+
+def as_scalars(value: Gaussian) -> Gaussian | None:
+    """Return a value as a batch of scalars that keeps its dependence on others; None if unknown.
+
+    It must be one vector, along any axis, or come from one by what :func:`flattened` knows.
+    """
+    size = math.prod(value.shape)
+    one_vector = value.axis is not None and value.shape[value.axis] == size
+    vector = reshape(value, (size,)) if one_vector else flattened(value)
+    if vector is None or vector.axis != -1:
+        return None
+    return moved(_FeaturesAsBatch(vector, value.shape), None)
+
+
+def has_crossed_features(value: Gaussian) -> bool:
+    """Whether a batch of scalars was computed from features of vectors along several axes."""
+    return any(isinstance(part.step, _FeaturesAsBatch) for part in ancestors(value))
 
 
 OWN_AXIS = object()  # argument of broadcast: the feature axis stays
