@@ -23,7 +23,7 @@ from typing import NamedTuple
 import at_the_optimum_models as models
 import hosts
 
-from moment_calculus.objectives.by_draws import pooled_energy
+from moment_calculus.objectives.by_draws import Look, pooled_energy
 
 STEPS, PARTICLES, TOGETHER = 400, 10_000, 500
 OFF, ERRORS = 0.02, 3.0  # relative difference, and standard errors, that a cell may have
@@ -151,7 +151,8 @@ def measured(cell: Cell) -> Losses:
         )
     terms = host.terms_by_draws(objective, model, fit, data, TOGETHER, PARTICLES // TOGETHER)
     words = " ".join(sorted({warning.category.__name__ for warning in caught}))
-    by_draws = pooled_energy(terms, alpha=objective.alpha)
+    looks = [Look(part, objective.alpha) for part in terms]
+    by_draws = pooled_energy(looks, alpha=objective.alpha)
     return Losses(fit.loss, *by_draws, words, time.process_time() - began)
 
 

@@ -32,6 +32,7 @@ sample, plate, factor = numpyro.sample, numpyro.plate, numpyro.factor
 deterministic, scale = numpyro.deterministic, numpyro.handlers.scale
 array, init_to_value = np.asarray, numpyro.infer.init_to_value
 relu, gelu, standardise = jax.nn.relu, jax.nn.gelu, jax.nn.standardize
+sigmoid, softmax = jax.nn.sigmoid, jax.nn.softmax
 doubles, own_parameters = partial(jax.enable_x64, True), nullcontext
 
 

@@ -33,6 +33,7 @@ sample, plate, factor, deterministic = pyro.sample, pyro.plate, pyro.factor, pyr
 scale, init_to_value = pyro.poutine.scale, pyro.infer.autoguide.init_to_value
 own_parameters = partial(pyro.settings.context, module_local_params=True)
 array, relu, gelu, doubles = torch.as_tensor, torch.relu, F.gelu, double_precision
+sigmoid, softmax = torch.sigmoid, partial(torch.softmax, dim=-1)
 
 
 def standardise(x: torch.Tensor) -> torch.Tensor:

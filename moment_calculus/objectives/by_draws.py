@@ -79,7 +79,7 @@ class Evaluations:
 
 
 @dataclass
-class _Batch:
+class Batch:
     """One batch of the data: its loss in closed form, and the particles drawn for it."""
 
     data: Arguments
@@ -186,13 +186,13 @@ def _time_of(fit: Fit, seconds: bool | float) -> float:
 
 
 def _run_looks(fit: Fit, source: AllData, draw: _Drawing) -> ByDraws:
-    evaluations, clock, batches = draw.evaluations, draw.clock, list[_Batch]()
+    evaluations, clock, batches = draw.evaluations, draw.clock, list[Batch]()
     for data in _batches(source):
         if batches and clock.is_over:
             break
         look = draw(data)
         loss = fit.loss if evaluations.is_last else evaluations.loss(data, next(draw.call_counter))
-        batches.append(_Batch(data, loss, draw.alpha, [look]))
+        batches.append(Batch(data, loss, draw.alpha, [look]))
     while True:
         result = _mean([batch.result() for batch in batches])
         count = sum(batch.count for batch in batches)

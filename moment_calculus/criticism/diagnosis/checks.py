@@ -13,6 +13,7 @@ from moment_calculus.criticism.calibration.coverage import SIGNIFICANT
 from moment_calculus.criticism.calibration.replications import STATISTICS
 from moment_calculus.criticism.comparison.differences import positive
 from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding, Verdict
+from moment_calculus.criticism.diagnosis.gain import check_gain
 from moment_calculus.criticism.diagnosis.inputs import MAX_ENTRIES, DiagnosisInputs
 from moment_calculus.criticism.draws import Arrays, most_influential
 from moment_calculus.criticism.fitted_model import LINEAR_RESPONSE, RESPONSE_ERRORS, FittedModel
@@ -472,6 +473,8 @@ def _calibrations(inputs: DiagnosisInputs) -> Iterator[Finding]:
         elif name in predictions:
             prediction = inputs.mixtures[name] if _is_slow(predictions[name]) else predictions[name]
             yield _calibration(name, prediction, value, fitted_model.test is None)
+            if name in fitted_model.observed and (gain := check_gain(inputs, name, prediction)):
+                yield gain
 
 
 def _is_slow(prediction: PredictedSite) -> bool:

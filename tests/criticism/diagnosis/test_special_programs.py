@@ -65,6 +65,7 @@ def test_counts_of_nested_quadratures_are_judged_by_draws(monkeypatch):
     fitted = SimpleNamespace(
         approximation="guide",
         test=None,
+        observed={},
         held_out={"y": counts},
         masked=lambda held_out: {},
         predictions=lambda _: {"y": slow},
