@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeGuard
 
@@ -18,8 +18,9 @@ from moment_calculus.errors import (
 )
 from moment_calculus.functions.table import Activation, Integrated
 from moment_calculus.likelihoods import divergences
+from moment_calculus.likelihoods.divergences import sum_trailing
 from moment_calculus.likelihoods.families import unwrapped
-from moment_calculus.numerics.arrays import Array, namespace, squared
+from moment_calculus.numerics.arrays import Array, squared
 from moment_calculus.objectives.rule_terms import over_rows, rule_terms
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight, SiteMask, masked_weight
 from moment_calculus.operations.dropout.noise import variance_ratio
@@ -37,9 +38,11 @@ from moment_guides.families.mc_dropout import (
     masked_site_not_used,
     no_dropout_prior,
 )
+from moment_guides.families.missing_values import entropy_of_missing, is_missing_part
 
 Posterior = Any  # a distribution of the framework
 Transform = Any
+Sites = Mapping[str, Any]
 
 
 class Posteriors(ABC):
@@ -85,6 +88,10 @@ class Posteriors(ABC):
     @abstractmethod
     def broadcast(self, array: Any, shape: tuple[int, ...]) -> Array:
         """Return an array broadcast to a shape."""
+
+    @abstractmethod
+    def mask_of(self, site: Any) -> Any:
+        """Return the mask of a site by element of its batch; None if there is none."""
 
     def without_wrappers(self, fn: Posterior) -> Any:
         """Return the distribution inside masks, expansions and independent dimensions."""
@@ -308,14 +315,6 @@ class Posteriors(ABC):
         return self.broadcast(value, fn.batch_shape + fn.event_shape)
 
 
-def sum_trailing(terms: Array, count: int) -> Array:
-    """Return the sums of terms over their trailing ``count`` axes."""
-    if not count:
-        return terms
-    xp = namespace(terms)
-    return xp.sum(xp.reshape(terms, (*terms.shape[:-count], -1)), axis=-1)
-
-
 def _is_leaf(moments: Any) -> TypeGuard[Gaussian]:
     return isinstance(moments, Gaussian) and not moments.step.inputs and not moments.has_covariance
 
@@ -385,8 +384,10 @@ class LatentTerms(ABC):
                 terms[name] = terms.get(name, 0.0) - term
         return terms
 
-    def latent_term(self, name: str, site: Any, guide_site: Any) -> Array:
-        """Return s_model E_q[log p] + s_guide H of a site; −KL for equal scales."""
+    def latent_term(self, name: str, site: Any, guide_site: Any, sites: Sites) -> Array:
+        """Return s_model E_q[log p] + s_guide H of one of the sites; −KL for equal scales."""
+        if is_missing_part(name, sites):
+            site = {**site, "missing": True}
         if (dropped := self.posteriors.dropout_posterior(guide_site["fn"])) is not None:
             return self._masked_term(name, site, guide_site, dropped)
         try:
@@ -404,6 +405,8 @@ class LatentTerms(ABC):
         with at_site(name, site):
             log_prior = self.evaluate(name, site["fn"], self._prior_value(name, site, guide_site))
         entropy = self.entropy(name, site["value"], guide_site)
+        if site.get("missing"):
+            entropy = entropy_of_missing(self.posteriors, name, site, guide_site, entropy)
         if same:
             return self.scaled_sum(log_prior + entropy, site)
         return self.scaled_sum(log_prior, site) + self.scaled_sum(entropy, guide_site)

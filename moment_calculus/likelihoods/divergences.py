@@ -23,6 +23,14 @@ def gaussian_entropy(variance: Array) -> Array:
     return 0.5 * (1 + math.log(2 * math.pi) + namespace(variance).log(variance))
 
 
+def sum_trailing(terms: Array, count: int) -> Array:
+    """Return the sums of terms over their trailing ``count`` axes."""
+    if not count:
+        return terms
+    xp = namespace(terms)
+    return xp.sum(xp.reshape(terms, (*terms.shape[:-count], -1)), axis=-1)
+
+
 def gaussian_kl(mean: Array, variance: Array, prior_mean: Array, prior_variance: Array) -> Array:
     """Return KL(N(m, v) ‖ N(m₀, v₀)) of every component."""
     deviation = mean - prior_mean

@@ -82,6 +82,12 @@ class ByDraws(NamedTuple):
         )
 
 
+UNBOUNDED = (
+    "the loss is -inf: it has no lower bound; a guide's scale grows where no prior counts (a mask, "
+    "handlers.block), or a scale of the noise goes to zero: give these sites a prior"
+)
+
+
 @dataclass
 class Course:
     """The course of a training so far."""
@@ -106,8 +112,10 @@ class Course:
 
         Args:
             converged: whether nothing is left to gain.
-            why: the reason, in words.
+            why: the reason, in words; an infinite loss is a reason of its own.
         """
+        if self.losses and math.isinf(self.loss):
+            converged, why = False, UNBOUNDED if self.loss < 0 else "the loss is inf"
         self.converged = converged
         self.reason = f"{'converged' if converged else 'stopped'}: {why}"
 
@@ -313,7 +321,7 @@ class Fit(Course):
             return -self.held_out[self.best]
         recent = self.losses[-1:] if len(self.losses) > self.steps else self.losses[-RECENT:]
         mean = float(np.mean(recent))
-        return np.inf if np.isnan(mean) else mean
+        return mean if np.isfinite(mean) else np.inf
 
 
 def of_fit(guide: Any, params: Any, args: tuple = ()) -> tuple[Any, Any, tuple]:

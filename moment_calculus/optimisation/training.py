@@ -112,7 +112,7 @@ def train(
             before = course.steps
             target = min(plan.steps, before + (plan.stretch_length or plan.steps))
             trainer.advance(course, target, bar)
-            if course.losses and math.isnan(course.loss):
+            if course.losses and not course.loss > -math.inf:  # NaN too
                 course.stop(False, "the loss is not a number")
                 break
             best_parameters = _check_held_out(trainer, course, plan, best_parameters)

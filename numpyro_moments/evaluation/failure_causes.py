@@ -146,6 +146,7 @@ diagnose_errors = _DIAGNOSIS.diagnose_errors
 refuse_infinite_data = _DIAGNOSIS.refuse_infinite_data
 explain_infinite_loss = _DIAGNOSIS.explain_infinite_loss
 observe = _DIAGNOSIS.observe
+mask_of = _DIAGNOSIS.mask_of
 refuse_nonfinite_inputs = _DIAGNOSIS.refuse_nonfinite_inputs
 explain_predictions = _DIAGNOSIS.explain_predictions
 check_function = _DIAGNOSIS.check_function

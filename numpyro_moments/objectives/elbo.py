@@ -158,7 +158,7 @@ def latent_terms(traces: Traces) -> dict[str, Any]:
     terms = {}
     for name, site in traces.model.items():
         if site["type"] == "sample" and not site["is_observed"]:
-            terms[name] = latent_term(name, site, _guide_site(name, traces.guide))
+            terms[name] = latent_term(name, site, _guide_site(name, traces.guide), traces.model)
     for name, site in traces.guide.items():
         if site["type"] == "sample" and name not in traces.model:
             terms[name] = auxiliary_term(name, site)

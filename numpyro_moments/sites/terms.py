@@ -15,15 +15,17 @@ from numpyro.distributions.util import scale_and_mask
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import Activation, Integrated, activation
 from moment_calculus.likelihoods import divergences
+from moment_calculus.likelihoods.divergences import sum_trailing
 from moment_calculus.numerics.arrays import row_sums
 from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.operations.linear.factorisation import CORRELATION
 from moment_calculus.operations.shapes.ordered import ORDERED
 from moment_calculus.operations.shapes.sticks import CORRELATION_FACTOR, SIMPLEX
-from moment_guides.families.posteriors import LatentTerms, Posteriors, at_site, sum_trailing
+from moment_guides.families.posteriors import LatentTerms, Posteriors, at_site
 from moment_guides.numpyro.mc_dropout import DroppedWeight
 from moment_guides.numpyro.scales import FastNormal
 from moment_guides.numpyro.tridiagonal import TridiagonalNormal
+from numpyro_moments.evaluation.failure_causes import mask_of
 from numpyro_moments.evaluation.wrappers import WRAPPERS
 from numpyro_moments.likelihoods.expected import evaluate
 from numpyro_moments.likelihoods.structure import random_leaves
@@ -73,6 +75,9 @@ class _Posteriors(Posteriors):
 
     def masked(self, terms: jax.Array, mask: Any) -> jax.Array:
         return jnp.where(mask, terms, 0.0)
+
+    def mask_of(self, site: Any) -> Any:
+        return mask_of(site)
 
     def broadcast(self, array: Any, shape: tuple[int, ...]) -> jax.Array:
         return jnp.broadcast_to(array, shape)

@@ -166,7 +166,7 @@ def latent_terms(
 ) -> dict[str, Any]:
     """Return the terms of the latent sites that are not in ``without``, by name."""
     terms = {
-        name: latent_term(name, site, _guide_site(name, guide_trace))
+        name: latent_term(name, site, _guide_site(name, guide_trace), model_trace.nodes)
         for name, site in model_trace.nodes.items()
         if is_latent(site) and name not in without
     }

@@ -17,14 +17,15 @@ from torch.distributions import transforms
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.table import Activation, Integrated, activation
 from moment_calculus.likelihoods import divergences
+from moment_calculus.likelihoods.divergences import sum_trailing
 from moment_calculus.numerics.private_apis import is_untraced
 from moment_calculus.operations.linear.factorisation import CORRELATION
 from moment_calculus.operations.shapes.ordered import ORDERED
 from moment_calculus.operations.shapes.sticks import CORRELATION_FACTOR, SIMPLEX
-from moment_guides.families.posteriors import LatentTerms, Posteriors, at_site, sum_trailing
+from moment_guides.families.posteriors import LatentTerms, Posteriors, at_site
 from moment_guides.pyro.mc_dropout import DroppedWeight
 from moment_guides.pyro.tridiagonal import TridiagonalNormal
-from pyro_moments.evaluation.failure_causes import refuse_infinite_data
+from pyro_moments.evaluation.failure_causes import mask_of, refuse_infinite_data
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap, wrap
 from pyro_moments.evaluation.wrappers import WRAPPERS
 from pyro_moments.likelihoods.expected import evaluate
@@ -75,6 +76,9 @@ class _Posteriors(Posteriors):
 
     def masked(self, terms: torch.Tensor, mask: Any) -> torch.Tensor:
         return scale_and_mask(terms, mask=mask)
+
+    def mask_of(self, site: Any) -> Any:
+        return mask_of(site)
 
     def broadcast(self, array: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
         return array if array.shape == shape else array.expand(shape)
