@@ -21,7 +21,8 @@ HEAD = """# Rule books
 Generated from the books by `python docs/rule_books.py`. A book is chosen by `rules=` of the
 objectives, of `predict`, `propagate` and `moment_accuracy`; one rule of it is replaced by
 `EXACT.replacing(sigmoid=...)`, see [Contributing](contributing.md). What a book has no rule for
-keeps the exact one.
+keeps the exact one. Every spelling of a function follows its rule, in both frameworks: `relu(h)`,
+`h * (h > 0)`, `where(h > 0, h, 0)` and `clip(h, min=0)` are one function.
 """
 OF_FUNCTIONS = """## Functions
 

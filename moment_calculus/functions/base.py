@@ -14,7 +14,7 @@ import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import array_api_compat
@@ -314,7 +314,7 @@ class Rescaled(Activation):
     inner: float = 1.0  # b, not zero
     outer: float = 1.0  # a
     shift: float = 0.0  # c
-    name: str = "rescaled"
+    name: str = field(default="rescaled", compare=False)
 
     @property
     def knots(self) -> tuple[Any, ...]:  # type: ignore[override]

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from moment_calculus.functions.families.elementary import overflowing
 from moment_calculus.functions.integrated import crossings, values_at
 from moment_calculus.functions.table import (
     ACTIVATIONS,
@@ -32,7 +33,7 @@ from moment_calculus.functions.table import (
     Rescaled,
     activation,
 )
-from moment_calculus.numerics.arrays import Array, is_traced_once
+from moment_calculus.numerics.arrays import is_traced_once
 from moment_calculus.numerics.normal import is_single_precision
 
 SINGLE = 4 * 2.0**-24  # constants of a float32 program are rounded
@@ -127,10 +128,12 @@ def _agrees_far_away(function: Integrated, match: Rescaled, single: bool) -> boo
     """Return whether the match also holds at the unscaled probes, and at :data:`FAR`."""
     points = np.concatenate([probes(), FAR])
     with np.errstate(all="ignore"):
-        values, expected = values_at(function, points), match(points)
+        expected = match(points)
+        with overflowing():
+            values = values_at(function, points)
     if values is None:
         return False
-    # an overflow within the chain says nothing
+    # an overflow within the chain says nothing, and a cap of it as little
     rest = np.where(np.isfinite(values), np.abs(values - expected), 0.0)
     slack = 1024 * (SINGLE if single else DOUBLE)
     allowed = slack * (np.abs(expected) + abs(match.outer) * (1 + np.abs(points)))
@@ -309,14 +312,15 @@ def _simplest_activation(
 ) -> Activation:
     """Return the function as the activation with the most closed forms."""
     if len(corners) == 1 and corners[0][0] == 0:
-        function = _at_zero(corners[0][1], slopes, origin)
+        function = corner_at_zero(corners[0][1], slopes, origin)
         if function is not None:
             return function
     knots, jumps = tuple(k for k, _ in corners), tuple(j for _, j in corners)
     return PiecewiseLinear(knots, tuple(slopes), origin, jumps if any(jumps) else ())
 
 
-def _at_zero(jump: float, slopes: list[float], origin: float) -> Activation | None:
+def corner_at_zero(jump: float, slopes: Sequence[float], origin: float) -> Activation | None:
+    """Return a function of two straight pieces that meet at zero; None if it bends and jumps."""
     left, right = slopes
     if left == right == 0:
         return _scaled(Heaviside(), jump, origin)
@@ -350,13 +354,16 @@ class PreimagesFromParts:
 class RecognitionPolicy(NamedTuple):
     """Whether functions of a program may be evaluated at fixed points, to recognise them."""
 
-    allowed: bool  # the program is traced once, so that recognition costs nothing when it runs
+    # the program is traced once, so that recognition costs nothing when it runs, or its rule
+    # book has rules of its own, which every spelling of a function follows
+    allowed: bool
     single: bool  # constants of the program are rounded to single precision
 
     @classmethod
-    def at(cls, array: Array) -> RecognitionPolicy:
-        """Return the permission for a program that computes with arrays like this one."""
-        return cls(is_traced_once(array), is_single_precision(array))
+    def of(cls, base: Any) -> RecognitionPolicy:
+        """Return the permission for functions of a Gaussian."""
+        allowed = is_traced_once(base.mean) or not base.propagation.rulebook.is_exact
+        return cls(allowed, is_single_precision(base.mean))
 
     def recognised_function(self, function: Any) -> Any:
         """Return the activation that a function equals, if permitted, or itself."""

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from moment_calculus.functions.table import Rescaled
 from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.values import Gaussian
 from moment_calculus.values.ancestry import ancestors
+from moment_calculus.values.propagation import RuleBook
 
 
 def rule_terms(values: Iterable[Any], seen: set[int]) -> Iterator[tuple[str, Array]]:
@@ -22,7 +24,7 @@ def rule_terms(values: Iterable[Any], seen: set[int]) -> Iterator[tuple[str, Arr
             continue
         seen.add(part.serial)
         base, function = part.step.function
-        term = base.propagation.rulebook.term(function, base.mean, base.variance)
+        term = _term(base.propagation.rulebook, function, base.mean, base.variance)
         if term is not None:
             yield _name(function.name, part.step.line), term
 
@@ -36,6 +38,15 @@ def _computed_from(value: Any) -> Iterator[Gaussian]:
     applied = getattr(value, "recognised_function", None)
     if applied is not None and (result := base.memo.values.get(applied)) is not None:
         yield result
+
+
+def _term(book: RuleBook, function: Any, mean: Array, variance: Array) -> Array | None:
+    """Return the term of a function, or that of the function of which it is an image."""
+    term = book.term(function, mean, variance)
+    if term is not None or not isinstance(function, Rescaled):
+        return term
+    rate = function.inner
+    return _term(book, function.activation, rate * mean, rate * rate * variance)
 
 
 def over_rows(term: Array, batch: tuple[int, ...]) -> tuple[Array, bool]:

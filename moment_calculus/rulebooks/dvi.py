@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from moment_calculus.functions.base import Delegating
+from moment_calculus.functions.images import image_parts
+from moment_calculus.functions.table import PiecewiseLinear
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.values.propagation import RuleBook
 
@@ -28,7 +30,8 @@ class _ByDVI(Delegating):
 class _DVI(RuleBook):
     def ruled(self, function: Any) -> Any:
         """Return the function with the covariances of Wu et al. 2019."""
-        return _ByDVI(function)
+        parts = image_parts(function) if isinstance(function, PiecewiseLinear) else None
+        return _ByDVI(function if parts is None else parts[1](parts[0]))
 
 
 BOOK = _DVI("dvi")

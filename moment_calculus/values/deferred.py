@@ -99,7 +99,7 @@ class Deferred:
     @property
     def policy(self) -> RecognitionPolicy:
         """Return whether functions of the program may be evaluated at fixed points."""
-        return RecognitionPolicy.at(self.base.mean)
+        return RecognitionPolicy.of(self.base)
 
     @property
     def recognised_function(self) -> Any:

@@ -12,6 +12,7 @@ from moment_calculus.errors import UnsupportedMoments, current_line
 from moment_calculus.functions.base import clipped_correlation
 from moment_calculus.functions.combinators import has_arrays, with_arrays_moved
 from moment_calculus.functions.derived import Derived, left_out
+from moment_calculus.functions.images import image_parts
 from moment_calculus.functions.pairs import covariance as pairs
 from moment_calculus.functions.pairs.mehler import (
     Operand,
@@ -397,7 +398,14 @@ def _covariance(base: Gaussian, activation: Any, variance: Array) -> Array:
 def with_rule_book(base: Gaussian, activation: Any) -> Any:
     """Return a function with the moments that the program's rule book gives it, as a whole."""
     propagation = base.propagation
-    book, function = propagation.rulebook, propagation.rulebook.rule_for(activation)
+    book = propagation.rulebook
+    if book.is_exact:
+        return activation
+    function = book.rule_for(activation)
+    if function is activation and (parts := image_parts(activation)) is not None:
+        inner, image_of = parts
+        ruled = with_rule_book(base, inner)
+        return activation if ruled is inner else image_of(ruled)
     missing = left_out(function.__class__)
     if not missing or not (book.derive or propagation.may_sweep):
         return function

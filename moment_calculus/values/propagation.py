@@ -74,6 +74,11 @@ class RuleBook:
         return function
 
     @property
+    def is_exact(self) -> bool:
+        """Whether every function keeps its exact moments."""
+        return type(self).ruled is RuleBook.ruled and not self.functions
+
+    @property
     def has_terms(self) -> bool:
         """Whether the book adds terms to the loss, by :meth:`term`."""
         return type(self).term is not RuleBook.term
@@ -94,8 +99,13 @@ class RuleBook:
 
     def rule_for(self, function: Any) -> Any:
         """Return the function by the rule for its name if there is one, else by :meth:`ruled`."""
-        rule = self.functions.get(function.name)
+        rule = self.functions.get(function.name) or self._rule_for_equal(function)
         return self.ruled(function) if rule is None else rule(function)
+
+    def _rule_for_equal(self, function: Any) -> Any:
+        """Return the rule for a name whose function, without parameters, is this one."""
+        names = (name for name in self.functions if _plain_activation(name) == function)
+        return next((self.functions[name] for name in names), None)
 
     def replacing(self, **rules: Callable[..., Any]) -> RuleBook:
         """Return this book with other rules for some functions and operations.
@@ -122,6 +132,15 @@ class RuleBook:
 
 
 EXACT = RuleBook()
+
+
+@cache
+def _plain_activation(name: str) -> Any:
+    """Return the activation of a name without parameters; None if it needs some."""
+    try:
+        return ACTIVATIONS[name]()
+    except (KeyError, TypeError):
+        return None
 
 
 @cache

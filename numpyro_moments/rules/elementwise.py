@@ -14,8 +14,8 @@ from moment_calculus.functions.table import activation
 from moment_calculus.operations.dropout import noise
 from moment_calculus.operations.dropout.noise import Bits, Uniform
 from moment_calculus.operations.elementwise import choices, elementary, products, sums, unary
-from moment_calculus.operations.elementwise.choices import Condition, at_least, at_most
-from moment_calculus.operations.elementwise.unary import apply, are_of_one_gaussian, is_value
+from moment_calculus.operations.elementwise.choices import Condition
+from moment_calculus.operations.elementwise.unary import apply, is_value
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule, register_made
 
@@ -147,28 +147,16 @@ def _by_certain(which: Any, cases: tuple[Any, ...]) -> Any:
     return choices.where(jax.numpy.asarray(which), cases[1], cases[0])
 
 
-def _bounded(kind: str, by_array: Callable, value: Value, bound: Any) -> Value:
-    if not isinstance(bound, int | float):
-        return by_array(value, bound)
-    if kind == "low" and bound == 0:
-        return apply(activation("relu"), value)
-    return apply(activation("clamp", **{kind: float(bound)}), value)
+@moment_rule("max")
+def maximum(x: Any, y: Any) -> Value:
+    """Serve ``jnp.maximum``."""
+    return choices.maximum(x, y)
 
 
-def _extreme(kind: str, by_array: Callable, of_one: Callable, of_two: Callable) -> Callable:
-    def rule(x: Any, y: Any) -> Value:
-        if not is_value(x):
-            x, y = y, x
-        if not is_value(y):
-            return _bounded(kind, by_array, x, y)
-        one = are_of_one_gaussian(x, y, product=True)
-        return of_one(x, y) if one else of_two(x, y)
-
-    return rule
-
-
-maximum = moment_rule("max")(_extreme("low", at_least, choices.maximum_of_one, choices.maximum))
-minimum = moment_rule("min")(_extreme("high", at_most, choices.minimum_of_one, choices.minimum))
+@moment_rule("min")
+def minimum(x: Any, y: Any) -> Value:
+    """Serve ``jnp.minimum``."""
+    return choices.minimum(x, y)
 
 
 @moment_rule("clamp")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,15 @@ import pyro.distributions as dist
 import torch
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
-from moment_calculus.operations.elementwise.choices import OPERATORS, Condition, compare
+from moment_calculus.operations.elementwise.choices import (
+    OPERATORS,
+    Condition,
+    compare,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+)
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear import factorisation
 from moment_calculus.operations.linear.correlations import require_factor
@@ -230,21 +239,46 @@ def _moments_of(operand: Any) -> Any:
     return operand.gaussian() if isinstance(operand, Composite) else operand
 
 
-for _name in ("eq", "gt", "ge", "lt", "le"):
-    moment_rule(*named(_name, f"__{_name}__"), takes=(Composite,))(
-        _comparison(_name, OPERATORS[_name])
-    )
+# Comparisons by their names in Python and in torch.
+_COMPARISONS = {
+    "eq": "eq __eq__",
+    "ne": "ne not_equal __ne__",
+    "gt": "gt greater __gt__",
+    "ge": "ge greater_equal __ge__",
+    "lt": "lt less __lt__",
+    "le": "le less_equal __le__",
+}
+for _kind, _names in _COMPARISONS.items():
+    moment_rule(*named(*_names.split()), takes=(Composite,))(_comparison(_kind, OPERATORS[_kind]))
 
 
-@moment_rule(*named("__and__", "logical_and"), takes=(MeanCheck,))
-def both_true(input: Any, other: Any) -> MeanCheck:
-    """Serve constraints to an interval."""
-    for operand in (input, other):
-        if hasattr(operand, "sites"):
-            _require_check(operand)
-    left, right = (getattr(operand, "outcome", operand) for operand in (input, other))
-    sites = frozenset().union(*(getattr(operand, "sites", ()) for operand in (input, other)))
-    return MeanCheck(left & right, sites)
+def _combination(holds: Callable, of_conditions: Callable) -> Callable:
+    """Return the rule that combines outcomes of comparisons, and certain booleans."""
+
+    def combine(*operands: Any) -> Any:
+        parts = [part.condition() if isinstance(part, MeanCheck) else part for part in operands]
+        random = any(isinstance(part, Condition) for part in parts)
+        return of_conditions(*parts) if random else holds(*parts)
+
+    def rule(*operands: Any) -> MeanCheck:
+        for operand in operands:
+            if hasattr(operand, "sites"):
+                _require_check(operand)
+        outcomes = (getattr(operand, "outcome", operand) for operand in operands)
+        sites = frozenset().union(*(getattr(operand, "sites", ()) for operand in operands))
+        return MeanCheck(holds(*outcomes), sites, lambda: combine(*operands))
+
+    return rule
+
+
+# Combinations by operator and by their names; constraints to an interval use the first.
+for _holds, _of_conditions, _names in (
+    (operator.and_, logical_and, "__and__ __rand__ logical_and bitwise_and"),
+    (operator.or_, logical_or, "__or__ __ror__ logical_or bitwise_or"),
+    (operator.xor, logical_xor, "__xor__ __rxor__ logical_xor bitwise_xor"),
+    (operator.invert, logical_not, "__invert__ logical_not bitwise_not"),
+):
+    moment_rule(*named(*_names.split()), takes=(MeanCheck,))(_combination(_holds, _of_conditions))
 
 
 @moment_rule(*named("all"), takes=(MeanCheck,))

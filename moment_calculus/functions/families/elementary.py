@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +18,24 @@ from moment_calculus.numerics.execution import known_all_false
 # The exponential function, whose image of a Gaussian is log-normal
 
 
+_has_cap: ContextVar[bool] = ContextVar("whether exponentials are capped", default=True)
+
+
+@contextmanager
+def overflowing() -> Iterator[None]:
+    """Let exponentials overflow to infinity, so that a chain shows where it does so."""
+    token = _has_cap.set(False)
+    try:
+        yield
+    finally:
+        _has_cap.reset(token)
+
+
 def capped_exp(x: Array, share: float = 1.0) -> Array:
     """Return eˣ, capped at 1/3000 of the largest finite number (zero gradient there)."""
     xp = namespace(x)
+    if not _has_cap.get():
+        return xp.exp(x)
     limit = share * (math.log(xp.finfo(x.dtype).max) - 8.0)  # logarithm of the cap
     capped = x > limit
     if known_all_false(capped):

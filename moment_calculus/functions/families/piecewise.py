@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,7 +67,7 @@ class PiecewiseLinear(Activation):
     slopes: tuple[float, ...] = (1.0,)
     origin: float = 0.0
     jumps: tuple[float, ...] = ()
-    name: str = "piecewise_linear"
+    name: str = field(default="piecewise_linear", compare=False)
 
     def __post_init__(self) -> None:
         """Raise ValueError unless knots ascend and slopes and jumps match in number."""

@@ -15,7 +15,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.functions.combinators import Bounds
+from moment_calculus.functions.combinators import Bounds, value_range
+from moment_calculus.functions.recognition import RecognitionPolicy
 from moment_calculus.functions.table import IntegratedWithInverse, ReLU, activation
 from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.operations.elementwise.sums import add, subtract
@@ -29,9 +30,9 @@ from moment_calculus.operations.elementwise.unary import (
 from moment_calculus.operations.shapes.concatenation import on_features
 from moment_calculus.values import Deferred, Gaussian, Spread, Step, Value
 from moment_calculus.values.ancestry import Branches, combine_branches
-from moment_calculus.values.deferred import Composite
+from moment_calculus.values.deferred import Composite, base_of
 from moment_calculus.values.propagation import register_replaceable
-from moment_calculus.values.spread import none_or_all
+from moment_calculus.values.spread import broadcast_shape, none_or_all
 
 
 def where(mask: Array, chosen: Any, other: Any) -> Value:
@@ -125,6 +126,10 @@ def maximum(left: Any, right: Any) -> Value:
     """Return the larger of two operands as y + relu(x − y), exact for jointly Gaussian ones."""
     if not is_value(left):
         left, right = right, left
+    if not is_value(right):
+        return at_least(left, right)
+    if _is_one_function(left, right):
+        return _of_one("gt", left, right)
     if (rule := left.propagation.replacement(MAXIMUM)) is not None:
         return rule(left, right)
     # Functions of Gaussians enter by their mean, variance and covariance alone.
@@ -136,10 +141,25 @@ def minimum(left: Any, right: Any) -> Value:
     """Return the smaller of two operands as y − relu(y − x); see :func:`maximum`."""
     if not is_value(left):
         left, right = right, left
+    if not is_value(right):
+        return at_most(left, right)
+    if _is_one_function(left, right):
+        return _of_one("lt", left, right)
     if (rule := left.propagation.replacement(MAXIMUM)) is not None:
-        mirrored = [scale_shift(p, -1.0) if is_value(p) else -p for p in (left, right)]
-        return scale_shift(rule(*mirrored), -1.0)
+        return scale_shift(rule(scale_shift(left, -1.0), scale_shift(right, -1.0)), -1.0)
     return subtract(right, apply(ReLU(), subtract(right, left)))
+
+
+def _is_one_function(left: Value, right: Value) -> bool:
+    """Whether a choice between two values is a function of one Gaussian that may be recognised."""
+    allowed = RecognitionPolicy.of(base_of(left)).allowed
+    return allowed and are_of_one_gaussian(left, right, product=True)
+
+
+def _of_one(kind: str, left: Value, right: Value) -> Value:
+    """Choose the left one of two functions of one Gaussian where a comparison holds."""
+    condition = compare(kind, left, right)
+    return where_condition(condition, left, right) if isinstance(condition, Condition) else left
 
 
 def prelu(value: Value, slope: Array) -> Value:
@@ -148,13 +168,29 @@ def prelu(value: Value, slope: Array) -> Value:
 
 
 def at_least(value: Value, low: Any) -> Value:
-    """Return the larger of x and a certain, broadcastable array: low + relu(x − low)."""
+    """Return the larger of x and a number or broadcastable array: low + relu(x − low)."""
+    low = _one_number(low, value)
+    if isinstance(low, int | float):
+        return apply(activation("relu") if low == 0 else activation("clamp", low=float(low)), value)
     return scale_shift(apply(ReLU(), scale_shift(value, 1.0, -low)), 1.0, low)
 
 
 def at_most(value: Value, high: Any) -> Value:
-    """Return the smaller of x and a certain, broadcastable array: high − relu(high − x)."""
+    """Return the smaller of x and a number or broadcastable array: high − relu(high − x)."""
+    high = _one_number(high, value)
+    if isinstance(high, int | float):
+        return apply(activation("clamp", high=float(high)), value)
     return scale_shift(apply(ReLU(), scale_shift(value, -1.0, high)), -1.0, high)
+
+
+def _one_number(part: Any, value: Value) -> Any:
+    """Return an array that holds one number everywhere as this number, which is recognised."""
+    if isinstance(part, int | float) or not RecognitionPolicy.of(base_of(value)).allowed:
+        return part
+    known = None if getattr(part, "requires_grad", False) else value_range(part)
+    if known is None or known[0] != known[1]:
+        return part
+    return known[0] if broadcast_shape(value.shape, part.shape) == value.shape else part
 
 
 OPERATORS: dict[str, Callable] = {
@@ -331,7 +367,9 @@ def _example(value: Deferred) -> Array:
 
 def where_condition(condition: Condition, chosen: Any, other: Any) -> Value:
     """Choose by a condition between functions of its Gaussian, arrays and finite numbers."""
-    number, values = condition.number, (chosen, other)
+    number = condition.number
+    values = [part if is_value(part) else _one_number(part, number) for part in (chosen, other)]
+    chosen, other = values
     if not any(map(is_value, values)):
         return scale_shift(number, chosen - other, other)
     parts = [_part(number, value) for value in values]
@@ -361,18 +399,6 @@ def _hull(*parts: Value) -> Bounds:
         for b in bounds
     ]
     return Bounds(low, high, all(b.open_ended or inside for b, inside in ends))
-
-
-def maximum_of_one(left: Value, right: Value) -> Value:
-    """Return the larger of two functions of one Gaussian."""
-    condition = compare("gt", left, right)
-    return where_condition(condition, left, right) if isinstance(condition, Condition) else left
-
-
-def minimum_of_one(left: Value, right: Value) -> Value:
-    """Return the smaller of two functions of one Gaussian."""
-    condition = compare("lt", left, right)
-    return where_condition(condition, left, right) if isinstance(condition, Condition) else left
 
 
 def sign(value: Value) -> Value:

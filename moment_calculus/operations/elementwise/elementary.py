@@ -19,8 +19,11 @@ from moment_calculus.functions.combinators import Composed, Fused, Scaled, value
 from moment_calculus.functions.families.piecewise import PiecewiseLinear
 from moment_calculus.functions.recognition import RecognitionPolicy
 from moment_calculus.functions.table import (
+    Erfc,
     Exp,
+    Integrated,
     IntegratedWithInverse,
+    NormalCdf,
     Power,
     ReLU,
     Rescaled,
@@ -28,7 +31,7 @@ from moment_calculus.functions.table import (
     activation,
 )
 from moment_calculus.numerics.arrays import Array, digamma, gammaln, log_ndtr, namespace
-from moment_calculus.operations.elementwise.sums import add
+from moment_calculus.operations.elementwise.sums import add, subtract
 from moment_calculus.operations.elementwise.unary import apply, exponential_parts, scale_shift
 from moment_calculus.operations.shapes.moves import Moved
 from moment_calculus.values import Deferred, Gaussian, Value
@@ -116,13 +119,26 @@ def log(value: Value) -> Value:
             return inner
         if isinstance(outer, PositiveFunction) and outer.exponent is not None:
             return scale_shift(log(inner), outer.exponent)
+    if isinstance(value, Deferred) and (known := _known_log(value)) is not None:
+        return known
     source = _require(value, "log")
-    if isinstance(source.function, Sigmoid):
-        return Deferred(source.base, activation("logsigmoid"))
-    if _is_one_plus_exp(source):
-        return Deferred(source.base, activation("softplus"))
     ends = _end(source.bounds.low, math.log), _end(source.bounds.high, math.log)
     return source.then(PositiveFunction(_log, ends))
+
+
+def _known_log(value: Deferred) -> Value | None:
+    """Return the logarithm of Φ, S or 1 + exp of a Gaussian; None of other functions."""
+    function = value.recognised_function
+    if isinstance(function, Scaled):  # JAX spells Φ(x) as ½ erfc(−x / √2)
+        whole = Integrated(function, function.knots, function.constants)
+        function = value.policy.recognised_function(whole)
+    if function == Rescaled(Erfc(), -1.0, 0.5):
+        return apply(LOG_NDTR, scale_shift(value.base, math.sqrt(2)))
+    if isinstance(function, NormalCdf):
+        return value.of(LOG_NDTR)
+    if isinstance(function, Sigmoid):
+        return value.of(activation("logsigmoid"))
+    return value.of(activation("softplus")) if _is_one_plus_exp(value) else None
 
 
 def log1p(value: Value) -> Value:
@@ -136,6 +152,16 @@ def log1p(value: Value) -> Value:
     ends = _end(bounds.low, math.log), _end(bounds.high, math.log)
     plain = PositiveFunction(lambda x: namespace(x).log1p(x), ends, source.bounds.open_ended)
     return source.then(plain)
+
+
+def log_add_exp(left: Any, right: Any) -> Value:
+    """Return log(eˣ + eʸ) as y + softplus(x − y), with the moments of jointly Gaussian operands."""
+    return add(apply(activation("softplus"), subtract(left, right)), right)
+
+
+def log_normal_cdf(value: Value) -> Value:
+    """Return log Φ(x), by quadrature."""
+    return apply(LOG_NDTR, value)
 
 
 def _end(bound: float, function: Callable[[float], float]) -> float:

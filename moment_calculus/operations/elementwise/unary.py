@@ -16,7 +16,7 @@ from moment_calculus.functions.combinators import Bounds, Fused, Identity, Scale
 from moment_calculus.functions.families.elementary import Exp
 from moment_calculus.functions.recognition import RecognitionPolicy
 from moment_calculus.functions.table import Activation, activation
-from moment_calculus.numerics.arrays import Array, is_traced_once
+from moment_calculus.numerics.arrays import Array
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Deferred, Gaussian, Root, Spread, Value
 from moment_calculus.values.ancestry import affine_line
@@ -87,7 +87,7 @@ def fuse_functions(
         parts = tuple(_in_terms_of(part, variable) for part in parts)
     functions = tuple(p.function if isinstance(p, Deferred) else Identity() for p in parts)
     base = base_of(parts[0])
-    function = Fused.of(combine, functions, bounds, RecognitionPolicy.at(base.mean))
+    function = Fused.of(combine, functions, bounds, RecognitionPolicy.of(base))
     return Deferred(base, function, closed_form=closed_form, fallback=fallback)
 
 
@@ -106,8 +106,7 @@ def are_of_one_gaussian(left: Value, right: Value, *, product: bool = False) -> 
 def stays_function(left: Value, right: Value) -> bool:
     """Whether a sum stays a function of one Gaussian, which a later operation may recognise."""
     functions = isinstance(left, Deferred) or isinstance(right, Deferred)
-    # Functions of the table are recognised in programs that are traced once.
-    if not functions or not is_traced_once(base_of(left).mean):
+    if not functions or not RecognitionPolicy.of(base_of(left)).allowed:
         return False
     return are_of_one_gaussian(left, right, product=True)
 

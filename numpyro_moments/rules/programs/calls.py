@@ -17,8 +17,7 @@ from jax.sharding import reshard
 
 from moment_calculus.errors import UnsupportedMoments, warn_user
 from moment_calculus.functions.table import activation
-from moment_calculus.operations.elementwise.elementary import LOG_NDTR
-from moment_calculus.operations.elementwise.sums import add, subtract
+from moment_calculus.operations.elementwise.elementary import log_add_exp, log_normal_cdf
 from moment_calculus.operations.elementwise.unary import apply, is_value
 from moment_calculus.operations.linear import factorisation
 from moment_calculus.operations.linear.diagonals import diagonal_matrix
@@ -47,11 +46,6 @@ _NAMES = {
 }
 
 
-def _logaddexp(x: Any, y: Any) -> Value:
-    """Return softplus(x − y) + y, with the moments of jointly Gaussian operands."""
-    return add(apply(activation("softplus"), subtract(x, y)), y)
-
-
 def _plain(name: str) -> Callable[[Value], Value]:
     return lambda x: apply(activation(name), x)
 
@@ -60,8 +54,8 @@ _MATRICES = {"_diag": diagonal_matrix}  # their results have an axis more
 FUNCTIONS: dict[str, Callable[..., Value]] = {
     **{name: _plain(kind) for name, kind in _NAMES.items()},
     "cholesky": factorisation.cholesky,
-    "log_ndtr": lambda x: apply(LOG_NDTR, x),
-    "logaddexp": _logaddexp,
+    "log_ndtr": log_normal_cdf,
+    "logaddexp": log_add_exp,
 }
 
 

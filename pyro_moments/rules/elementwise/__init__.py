@@ -1,3 +1,8 @@
 """Rules of elementwise operations."""
 
-from pyro_moments.rules.elementwise import activations, arithmetic, dropout  # noqa: F401  (register)
+from pyro_moments.rules.elementwise import (  # noqa: F401  (register)
+    activations,
+    arithmetic,
+    dropout,
+    elementary,
+)

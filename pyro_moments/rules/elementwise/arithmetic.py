@@ -237,22 +237,22 @@ def where_method(input: Any, condition: Any, other: Any) -> Any:
     return where(condition, input, other)
 
 
-@moment_rule(*named("masked_fill"))
+@moment_rule(*named("masked_fill"), takes=(MeanCheck,))
 def masked_fill(input: Any, mask: Any, value: Any) -> Value:
-    """Serve ``masked_fill`` with a certain mask; the filling may be infinite."""
-    return choices.where(mask, value, input)
+    """Serve ``masked_fill`` with a certain mask, or a comparison; the filling may be infinite."""
+    return where(mask, value, input)
 
 
 moment_rule(*named("masked_fill_"), in_place=True)(masked_fill)
 
 
-@moment_rule(*named("maximum"))
+@moment_rule(*named("maximum", "fmax"))
 def maximum(input: Any, other: Any) -> Value:
     """Serve ``torch.maximum``."""
     return choices.maximum(input, other)
 
 
-@moment_rule(*named("minimum"))
+@moment_rule(*named("minimum", "fmin"))
 def minimum(input: Any, other: Any) -> Value:
     """Serve ``torch.minimum``."""
     return choices.minimum(input, other)

@@ -106,6 +106,12 @@ WITH_ARGUMENTS = {
     "scaled_gate": lambda h: h * torch.sigmoid(1.7 * h) - F.relu(0.5 * h - 0.1) * h.tanh(),
     "radial": lambda h: torch.exp(-h * h / 2) + h * torch.exp(-0.5 * (h - slopes) ** 2),
     "polynomial": lambda h: torch.sigmoid((2 * h - 1) * (h + slopes)) + h * h * h,
+    "inverse_tangent": lambda h: torch.arctan(h) + h.asinh(),
+    "hyperbolic": lambda h: torch.sinh(0.5 * h) + torch.log(torch.cosh(h)),
+    "arcs": lambda h: torch.asin(0.9 * torch.tanh(h)) - torch.acosh(torch.cosh(h) + 0.1),
+    "gamma": lambda h: torch.lgamma(1 + F.softplus(h)) + torch.special.psi(0.5 + torch.exp(h)),
+    "log_ndtr": lambda h: torch.special.log_ndtr(h) + torch.log(torch.special.ndtr(0.2 * h)),
+    "logaddexp": lambda h: torch.logaddexp(h, slopes) - torch.nan_to_num(h) * torch.isfinite(h),
     "chain_of_tensors": lambda h: torch.relu(torch.sigmoid(h) * slopes + 0.1 * slopes),
 }
 

@@ -36,7 +36,7 @@ def normal(step):
 
 # Program, words of the cause.
 DRAWN = {
-    "no rule": (normal(lambda a, b: torch.special.digamma(a)), "no moment rule"),
+    "no rule": (normal(lambda a, b: torch.special.i0(a)), "no moment rule"),
     "division": (normal(lambda a, b: b / a), "negative values|1/x"),
     "index": (normal(lambda a, b: X[:, 0][a.argsort()]), "in order"),
     "choice": (normal(lambda a, b: torch.where(a > b.exp(), a, b)), "comparison|choice|branch"),

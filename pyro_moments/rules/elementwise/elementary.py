@@ -1,0 +1,73 @@
+"""Rules of elementary functions beyond the table of activations, by quadrature, and of signs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from moment_calculus.operations.elementwise import choices, elementary
+from moment_calculus.values import Value
+from pyro_moments.rules.elementwise.activations import activation_rule
+from pyro_moments.rules.table import moment_rule, named
+
+# All names that torch has for some of them.
+NAMES = {
+    "acos": "acos arccos",
+    "acosh": "acosh arccosh",
+    "asin": "asin arcsin",
+    "asinh": "asinh arcsinh",
+    "atan": "atan arctan",
+    "digamma": "digamma psi",
+    "lgamma": "lgamma gammaln",
+}
+
+
+def _register(kind: str) -> None:
+    def rule(input: Value) -> Value:
+        return elementary.apply_by_name(kind, input)
+
+    rule.__name__ = rule.__qualname__ = kind
+    rule.__doc__ = f"Serve ``torch.{kind}``, by quadrature."
+    activation_rule(NAMES.get(kind, kind))(rule)
+
+
+for _kind in elementary.FUNCTIONS:
+    _register(_kind)
+
+
+@activation_rule("log_ndtr")
+def log_ndtr(input: Value) -> Value:
+    """Serve ``torch.special.log_ndtr``, by quadrature."""
+    return elementary.log_normal_cdf(input)
+
+
+@activation_rule("logaddexp")
+def logaddexp(input: Any, other: Any) -> Value:
+    """Serve ``torch.logaddexp`` as softplus(x − y) + y."""
+    return elementary.log_add_exp(input, other)
+
+
+@activation_rule("sign sgn")
+def sign(input: Value) -> Value:
+    """Serve ``torch.sign``."""
+    return choices.sign(input)
+
+
+def _everywhere(name: str, holds: bool) -> None:
+    def rule(input: Value) -> torch.Tensor:
+        return torch.full(tuple(input.shape), holds, device=input.at_mean.device)
+
+    rule.__name__ = rule.__qualname__ = name
+    rule.__doc__ = f"Serve ``torch.{name}``: a random value is finite."
+    moment_rule(*named(name))(rule)
+
+
+for _name, _holds in (("isfinite", True), ("isnan", False), ("isinf", False)):
+    _everywhere(_name, _holds)
+
+
+@activation_rule("nan_to_num")
+def nan_to_num(input: Value, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Value:
+    """Serve ``torch.nan_to_num``: a random value is finite."""
+    return input
