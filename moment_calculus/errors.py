@@ -410,6 +410,16 @@ def randomness_outside_sites(
     )
 
 
+def randomness_in_function(operation: str, location: str, remedy: str) -> UnsupportedMoments:
+    """Return the error for random numbers in a function of moments."""
+    return UnsupportedMoments(
+        "the function draws random numbers: the moments would be random, and nothing would say so",
+        remedy=remedy,
+        operation=operation,
+        location=location,
+    )
+
+
 def unknown_sample_sites(unknown: Iterable[str], latent: list[str]) -> UnsupportedMoments:
     """Return the error for names in ``sample_sites`` that are no latent sites of the guide."""
     return UnsupportedMoments(

@@ -12,12 +12,17 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from numpyro.primitives import Messenger
 
-from moment_calculus.errors import calling_line, randomness_outside_sites
+from moment_calculus.errors import (
+    calling_line,
+    randomness_in_function,
+    randomness_outside_sites,
+)
 from moment_calculus.numerics.private_apis import (
     is_constant,
     is_traced,
     programs_inside,
     restricted,
+    without_dead_code,
 )
 from moment_calculus.operations.dropout.noise import Uniform, noise, noise_name
 from moment_calculus.values.propagation import Propagation
@@ -60,11 +65,29 @@ def check_no_silent_draws(program: Any, outputs: Collection[int]) -> None:
     is_output = [index in outputs for index in range(len(program.outvars))]
     live, used = restricted(_cut_site_keys(program), is_output)
     if used[0]:
-        culprit = _first_draw(live, live.invars[0])
-        line = line_of(culprit)
-        name = str(culprit.params.get("name", culprit.primitive.name)).strip("_")
-        where = f"{line[0]}:{line[1]}" if line else "unknown"
-        raise randomness_outside_sites(f"jax.random.{name}", where, framework="NumPyro")
+        operation, where = _place_of(_first_draw(live, live.invars[0]))
+        raise randomness_outside_sites(operation, where, framework="NumPyro")
+
+
+def check_no_draws_left(program: ClosedJaxpr) -> None:
+    """Raise UnsupportedMoments if a program still draws what its outputs need."""
+    live = without_dead_code(program.jaxpr)
+    if (drawn := next(filter(draws_bits, live.eqns), None)) is not None:
+        raise randomness_in_function(*_place_of(drawn), NOT_MARGINALISED)
+
+
+NOT_MARGINALISED = (
+    "draw uniform numbers between 0 and 1 or standard normal ones, each by a key of its own, "
+    "switch dropout and the like off (deterministic=True), or pass what is random as an argument: "
+    "its Moments, or numbers drawn before"
+)
+
+
+def _place_of(equation: Any) -> tuple[str, str]:
+    """Return the function of ``jax.random`` that an equation calls, and the user's line."""
+    line = line_of(equation)
+    name = str(equation.params.get("name", equation.primitive.name)).strip("_")
+    return f"jax.random.{name}", f"{line[0]}:{line[1]}" if line else "unknown"
 
 
 def _cut_site_keys(program: Jaxpr) -> Jaxpr:
@@ -109,10 +132,9 @@ def _first_draw(program: Jaxpr, key: Any) -> Any:
 
 def draws_bits(equation: Any) -> bool:
     """Return whether an equation, or a program inside it, makes random bits."""
-    inner = programs_inside(equation)
-    return "bits" in equation.primitive.name or any(
-        draws_bits(e) for jaxpr in inner for e in jaxpr.eqns
-    )
+    inner, name = programs_inside(equation), equation.primitive.name
+    itself = "bits" in name or name == "random_gamma"
+    return itself or any(draws_bits(e) for jaxpr in inner for e in jaxpr.eqns)
 
 
 noise_p = new_primitive("noise", lambda *, shape, dtype, **_: shaped(shape, dtype))
@@ -198,7 +220,8 @@ _BOUNDS = {"uniform": [0.0, 1.0], "normal": []}
 class _NoiseRewriter:
     """Replaces uniform and normal draws by the primitive ``noise``, also in inner programs."""
 
-    def __init__(self) -> None:
+    def __init__(self, by_any_key: bool) -> None:
+        self.by_any_key = by_any_key  # or by those alone that come from the program's first input
         self.name_by_noise: dict[Any, str] = {}  # by keys, shape and dtype
         self.noise_by_key: dict[bytes, Any] = {}  # keys, shape and dtype by key
 
@@ -229,7 +252,10 @@ class _NoiseRewriter:
             key, *bounds = map(scope.value, equation.invars)
         except _UnknownKey:
             return ""
-        if not key.uses_key or [float(bound.value) for bound in bounds] != _BOUNDS[kind]:
+        if (
+            not (key.uses_key or self.by_any_key)
+            or [float(bound.value) for bound in bounds] != _BOUNDS[kind]
+        ):
             return ""
         rows, output = _rows(key.value), equation.outvars[0].aval
         noise = (*rows, kind, output.shape, output.dtype)
@@ -246,8 +272,11 @@ def _rows(keys: Any) -> list[bytes]:
     return [row.tobytes() for row in data.reshape(-1, data.shape[-1])]
 
 
-def with_noise(program: ClosedJaxpr, key: Any) -> ClosedJaxpr:
-    """Replace uniform and normal draws from ``key``, the program's first input, by ``noise``."""
+def with_noise(program: ClosedJaxpr, key: Any, by_any_key: bool = False) -> ClosedJaxpr:
+    """Replace uniform and normal draws from ``key``, the program's first input, by ``noise``.
+
+    With ``by_any_key`` draws from keys that the program makes itself are replaced too.
+    """
     if not any(map(draws_bits, program.jaxpr.eqns)):
         return program
     typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
@@ -261,7 +290,7 @@ def with_noise(program: ClosedJaxpr, key: Any) -> ClosedJaxpr:
             *[_unknown] * (len(program.jaxpr.invars) - 1),
         ]
         scope = _scope(program.jaxpr, program.consts, inputs)
-        return program.replace(jaxpr=_NoiseRewriter().program(scope, program.jaxpr))
+        return program.replace(jaxpr=_NoiseRewriter(by_any_key).program(scope, program.jaxpr))
 
 
 def _unknown() -> _KeyValue:

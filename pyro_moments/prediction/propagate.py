@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from moment_calculus.criticism.attribution import moments_with_attribution
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.errors import randomness_in_function
 from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.objectives.options import check_draws_of_inputs
 from moment_calculus.predictions.moments import (
@@ -65,7 +65,8 @@ def propagate(
     Raises:
         ValueError: if an option is unknown, or there are fewer than two particles to
             sample.
-        UnsupportedMoments: if ``fn`` uses an operation without a rule (analytic).
+        UnsupportedMoments: if ``fn`` uses an operation without a rule, or draws what cannot be
+            marginalised (analytic).
 
     Source: Shekhovtsov et al. 2018.
 
@@ -127,12 +128,8 @@ def _result(result: Any) -> Any:
     return moments_of_value(result) if isinstance(result, torch.Tensor) else result
 
 
-def _randomness(operation: str, location: str) -> UnsupportedMoments:
-    """Return the error for random numbers in a function of moments."""
-    return UnsupportedMoments(
-        "the function draws random numbers: the moments would be random, and nothing would say so",
-        remedy="switch dropout and the like to evaluation (.eval()), or pass what is random as an "
-        "argument: its Moments, or numbers drawn before",
-        operation=operation,
-        location=location,
-    )
+_randomness = partial(
+    randomness_in_function,
+    remedy="switch dropout and the like to evaluation (.eval()), or pass what is random as an "
+    "argument: its Moments, or numbers drawn before",
+)

@@ -90,7 +90,7 @@ REFUSED = {
     "arc sine": (jnp.arcsin, r"may leave \[-1, 1\]", "tanh"),
     "area tangent": (jnp.arctanh, "ends of the interval", "parametrise"),
     "gamma": (jax.lax.lgamma, r"may leave \(0, inf\)", "softplus"),
-    "unknown exponent": (lambda h: jnp.power(1 + h**2, slopes), "no number known", "exponential"),
+    "unknown exponent": (lambda h: jnp.power(h, slopes), "not one number known", "exp or sigmoid"),
     "two directions": (lambda h: jnp.arctan2(h, 1.0), "two values", "arctan"),
     "stopped gradient": (jax.lax.stop_gradient, "without its gradient", "certain parameters"),
     "fewer digits": (lambda h: jax.lax.reduce_precision(h, 5, 7), "fewer digits", "astype"),
