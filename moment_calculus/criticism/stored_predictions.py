@@ -11,17 +11,18 @@ import io
 import pickle
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from itertools import chain
 from typing import Any
 
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.likelihoods.drivers import affine_relation
 from moment_calculus.numerics.arrays import Array, namespace
-from moment_calculus.operations.elementwise.elementary import positive_factors
+from moment_calculus.operations.elementwise.drivers import affine_relation
+from moment_calculus.operations.elementwise.factors import Joint, joint_parameter, positive_factors
+from moment_calculus.operations.elementwise.joint import joint_value
 from moment_calculus.operations.elementwise.products import multiply
 from moment_calculus.operations.elementwise.sums import aligned
-from moment_calculus.operations.elementwise.unary import scale_shift
+from moment_calculus.operations.elementwise.unary import is_value, scale_shift
 from moment_calculus.operations.normalised.softmax import FunctionOfLogits
 from moment_calculus.operations.shapes.concatenation import stack
 from moment_calculus.operations.shapes.coordinates import image_of, on_support
@@ -206,6 +207,16 @@ def _stack(parts: list[Any]) -> Any:
     return stack(parts, -1)
 
 
+def _certain(array: Any, gaussians: Sequence[Gaussian]) -> Any:
+    return array
+
+
+def _filled(skeleton: Joint, parts: list[Any]) -> Gaussian:
+    """Return a function of several Gaussians, its parts put where they were read."""
+    leaves = iter(parts)
+    return joint_value(skeleton.rebuilt(lambda _: next(leaves)))
+
+
 @dataclass
 class _Reader:
     """Reads values as functions of Gaussians, and collects these."""
@@ -226,6 +237,13 @@ class _Reader:
             return OfParts(_stack, tuple(self.read(part, False) for part in parts))
         if (factors := positive_factors(value)) is not None:
             return OfParts(_product, tuple(self.read(part, False) for part in factors))
+        if (joint := joint_parameter(value)) is not None:
+            leaves = (
+                self.read(leaf, False) if is_value(leaf) else partial(_certain, leaf)
+                for leaf in joint.leaves()
+            )
+            skeleton = joint.rebuilt(lambda leaf: None)
+            return OfParts(partial(_filled, skeleton), tuple(leaves))
         if (image := image_of(value)) is not None:
             base = self._affine(image.coordinates, True)
             return OfVector(base, on_support, (image.support,), value.shape)

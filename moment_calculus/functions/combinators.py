@@ -204,7 +204,7 @@ class Scaled(PreimagesFromParts, Activation):
     def assuming_positive(self) -> Scaled:
         """Return the function where traced arrays are not negative, NaN where they are."""
         inner = self.inner.assuming_positive() if isinstance(self.inner, Scaled) else self.inner
-        scale, shift = _not_negative(self.scale), _not_negative(self.shift)
+        scale, shift = not_negative(self.scale), not_negative(self.shift)
         return Scaled(inner, scale, shift, self.policy, True)
 
     def preimages(self, level: Any) -> Preimages:
@@ -219,7 +219,7 @@ class Scaled(PreimagesFromParts, Activation):
         return Scaled(inner, scale, shift, self.policy, self.traced_are_positive)
 
 
-def _not_negative(part: Any) -> Any:
+def not_negative(part: Any) -> Any:
     """Return a traced array with NaN in the place of negative entries; other parts as they are."""
     if value_range(part) is not None:
         return part

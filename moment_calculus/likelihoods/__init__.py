@@ -13,7 +13,6 @@ from moment_calculus.likelihoods.classes.ordered import (
     quantile_of_ordered,
     tempered_ordered_logistic,
 )
-from moment_calculus.likelihoods.drivers import draw_arguments
 from moment_calculus.likelihoods.expectations import (
     expectation,
     expected_probability,
@@ -51,6 +50,7 @@ from moment_calculus.likelihoods.trials import (
     poisson,
     weibull,
 )
+from moment_calculus.operations.elementwise.drivers import draw_arguments
 
 __all__ = [
     "bernoulli",

@@ -15,15 +15,6 @@ from moment_calculus.functions.base import Rescaled
 from moment_calculus.functions.combinators import Scaled
 from moment_calculus.functions.families.elementary import Exp, infinite_where_capped
 from moment_calculus.functions.table import activation
-from moment_calculus.likelihoods.drivers import (
-    Drivers,
-    Grid,
-    conditional,
-    drivers_of,
-    independent_points,
-    points_of,
-    value_at,
-)
 from moment_calculus.numerics.arrays import (
     Array,
     cast_clipped,
@@ -38,6 +29,15 @@ from moment_calculus.numerics.quadrature import (
     log_mean_exp,
     log_weights,
     rule_on_trial,
+)
+from moment_calculus.operations.elementwise.drivers import (
+    Drivers,
+    Grid,
+    conditional,
+    drivers_of,
+    independent_points,
+    points_of,
+    value_at,
 )
 from moment_calculus.operations.elementwise.unary import is_value, shape_of
 from moment_calculus.operations.shapes.reshaping import broadcast

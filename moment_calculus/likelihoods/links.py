@@ -7,13 +7,15 @@ from functools import reduce
 from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.functions.combinators import Composed, Scaled
+from moment_calculus.functions.combinators import Bounds, Composed, Scaled
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.series.softplus_mean import smaller_softplus
 from moment_calculus.functions.table import Integrated, Rescaled, activation
 from moment_calculus.likelihoods.expectations import expected_value
 from moment_calculus.numerics.arrays import Array, log_ndtr, namespace
 from moment_calculus.operations.elementwise import elementary
+from moment_calculus.operations.elementwise.factors import positive_joint, several_factors
+from moment_calculus.operations.elementwise.joint import of_joint
 from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import apply, is_value, scale_shift
 from moment_calculus.values import Deferred, Gaussian
@@ -42,7 +44,7 @@ def log(operand: Any) -> Any:
         if hasattr(operand, "gaussian"):
             operand.gaussian()  # raises UnsupportedMoments
         return math.log(operand) if isinstance(operand, int | float) else _log(operand)
-    if (factors := elementary.several_factors(operand)) is not None:
+    if (factors := several_factors(operand)) is not None:
         return reduce(add, map(log, factors))
     transform = operand.function if isinstance(operand, Deferred) else None
     if (
@@ -63,7 +65,7 @@ def log(operand: Any) -> Any:
 
 def logs_of_factors(operand: Any) -> list[Any]:
     """Return logarithms whose sum is that of a positive value, each a function of one Gaussian."""
-    return [log(factor) for factor in elementary.several_factors(operand) or [operand]]
+    return [log(factor) for factor in several_factors(operand) or [operand]]
 
 
 def expected_log(operand: Any) -> Array:
@@ -79,6 +81,12 @@ def _has_unknown_range(function: Any) -> bool:
 
 def _log(array: Array) -> Array:
     return namespace(array).log(array)
+
+
+def _log_of_rest(array: Array) -> Array:
+    """Return log(1 − p), finite where p rounds to one."""
+    xp = namespace(array)
+    return xp.log1p(-xp.clip(array, max=1 - float(xp.finfo(array.dtype).eps)))
 
 
 def last_function(value: Any) -> tuple[Any, Any]:
@@ -110,6 +118,11 @@ def log_probabilities(probability: Any) -> tuple[Any, Any]:
         function, argument = activation("ndtr"), deviation
     if function == activation("ndtr"):
         return apply(LOG_NDTR, argument), apply(LOG_NDTR, scale_shift(argument, -1.0))
+    joint = positive_joint(probability)
+    if joint is not None and joint.bounds.high <= 1:
+        ends = Bounds(high=0.0)
+        logs = (of_joint(log_of, joint, bounds=ends) for log_of in (_log, _log_of_rest))
+        return next(logs), next(logs)
     if not isinstance(probability, Deferred):
         raise UnsupportedMoments(
             "a probability is a Gaussian value, or matched by one, which leaves the interval from "

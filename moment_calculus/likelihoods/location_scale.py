@@ -13,12 +13,12 @@ from moment_calculus.functions.families.elementary import capped_exp, infinite_w
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.series.log_square import expected_log1p_square
 from moment_calculus.functions.table import activation
-from moment_calculus.likelihoods.drivers import NESTED, conditional, is_not_gaussian, points_of
 from moment_calculus.likelihoods.expectations import (
     averaged_over,
     expectation,
     expected_value,
     log_expectation,
+    smooth_expectation,
 )
 from moment_calculus.likelihoods.links import log
 from moment_calculus.numerics.arrays import (
@@ -36,6 +36,13 @@ from moment_calculus.numerics.execution import known_all_false, to_host
 from moment_calculus.numerics.quadrature import even_rule, log_mean_exp
 from moment_calculus.numerics.tilted_normal import LINKS, Link, log_tilted_normal
 from moment_calculus.operations.elementwise import elementary
+from moment_calculus.operations.elementwise.drivers import (
+    NESTED,
+    conditional,
+    is_not_gaussian,
+    points_of,
+)
+from moment_calculus.operations.elementwise.factors import positive_joint
 from moment_calculus.operations.elementwise.sums import aligned, subtract
 from moment_calculus.operations.elementwise.unary import apply, is_value, scale_shift, shape_of
 from moment_calculus.operations.shapes.reshaping import broadcast
@@ -65,7 +72,7 @@ def product_or_zero(factor: Any, weight: Any) -> Any:
 
 def check_positive(scale: Any) -> None:
     """Raise UnsupportedMoments if a scale is a Gaussian, hence not positive."""
-    if isinstance(scale, Gaussian):
+    if isinstance(scale, Gaussian) and positive_joint(scale) is None:
         raise UnsupportedMoments(
             "the scale is a Gaussian value, or matched by one, which is not positive",
             sites=scale.sites,
@@ -82,9 +89,11 @@ def scaled_expectation(
 ) -> Array:
     """Return E[g((value − loc)/scale)] of a residual in units of its scale."""
     check_positive(scale)
-    if is_not_gaussian(value) or is_not_gaussian(loc):
-        return expectation(lambda y, m, s: plain((y - m) / s), value, loc, scale)
     residual = difference(value, loc)
+    if isinstance(scale, Gaussian) and not (is_value(residual) and overlap(residual, scale)):
+        return _integrate_joint_scale(expected, residual, scale)
+    if is_not_gaussian(value) or is_not_gaussian(loc) or isinstance(scale, Gaussian):
+        return expectation(lambda y, m, s: plain((y - m) / s), value, loc, scale)
     if is_value(scale):
         return _integrate_scale(expected, residual, scale)
     if not is_value(residual):
@@ -108,6 +117,15 @@ def _integrate_scale(expected: Callable, residual: Any, scale: Any) -> Array:
     xp, result = namespace(points), restore_infinities(cast_clipped(total, driver.mean))
     return xp.where(
         rest > SMALL_SCALE_SHARE * xp.abs(total), xp.zeros_like(result) + math.inf, result
+    )
+
+
+def _integrate_joint_scale(expected: Callable, residual: Any, scale: Gaussian) -> Array:
+    """Integrate an expectation given the scale over the Gaussians behind it."""
+    mean, variance = _moments(residual)
+    zero = to_float64(to_host(mean)) * 0
+    return smooth_expectation(
+        lambda s, m, v: expected(m / s, v / (s * s)), scale, mean + zero, variance + zero
     )
 
 
@@ -222,6 +240,7 @@ def normal(value: Any, loc: Any, scale: Any) -> Array:
     check_positive(scale)
     found = elementary.exponential_parts(scale)
     jointly_gaussian = not is_not_gaussian(residual) or not overlap(residual, scale)
+    jointly_gaussian = jointly_gaussian and isinstance(scale, Deferred)
     if found is not None and jointly_gaussian and not is_not_gaussian(found[0]):
         base, rate, factor = found
         return _exponential_scale(residual, scale_shift(base, rate).gaussian(), factor)
@@ -307,7 +326,8 @@ def normal_log_predictive(value: Array, loc: Any, scale: Any, *, power: Any = 1.
     a, written without cancellation for small a. Quadrature over a random scale, and over
     a location that is a function of a Gaussian.
     """
-    if is_not_gaussian(loc):
+    dependent = is_value(loc) and isinstance(scale, Gaussian) and overlap(loc, scale)
+    if is_not_gaussian(loc) or dependent:
         check_positive(scale)
         return log_expectation(
             lambda y, m, s: _normal_density(y - m, 0.0, s), value, loc, scale, power=power
@@ -321,6 +341,11 @@ def normal_log_predictive(value: Array, loc: Any, scale: Any, *, power: Any = 1.
 
 def _log_integrate_scale(residual: Any, scale: Any, power: Any) -> Array:
     check_positive(scale)
+    if isinstance(scale, Gaussian):
+        with even_rule():
+            return log_expectation(
+                lambda s, m, v, a: _log_power_mean(m, v, s, a), scale, *_moments(residual), power
+            )
     shape = broadcast_shape(tuple(residual.shape), scale.shape, shape_of(power))
     parts = _link_of(scale)
     if parts is not None and not (is_not_gaussian(residual) or is_not_gaussian(parts[0])):

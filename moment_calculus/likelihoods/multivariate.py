@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.likelihoods.drivers import is_not_gaussian
 from moment_calculus.likelihoods.expectations import check_certain, expected_value
 from moment_calculus.likelihoods.links import log
 from moment_calculus.likelihoods.location_scale import LOG_2PI
@@ -32,6 +31,7 @@ from moment_calculus.numerics.arrays import (
     stop_gradient,
     to_float64,
 )
+from moment_calculus.operations.elementwise.drivers import is_not_gaussian
 from moment_calculus.operations.elementwise.elementary import power
 from moment_calculus.operations.elementwise.sums import subtract
 from moment_calculus.operations.elementwise.unary import is_value, shape_of

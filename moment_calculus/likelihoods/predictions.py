@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from moment_calculus.likelihoods.drivers import Drivers, draw_arguments, drivers_of, is_not_gaussian
 from moment_calculus.likelihoods.expectations import (
     averaged_over,
     check_certain,
@@ -46,6 +46,13 @@ from moment_calculus.numerics.arrays import (
 )
 from moment_calculus.numerics.distributions import empirical_quantile
 from moment_calculus.numerics.quadrature import low_discrepancy, rule_on_trial
+from moment_calculus.operations.elementwise.drivers import (
+    Drivers,
+    draw_arguments,
+    drivers_of,
+    is_not_gaussian,
+)
+from moment_calculus.operations.elementwise.factors import joint_parameter
 from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.predictions.marginals import (
     ContinuousMarginal,
@@ -53,14 +60,19 @@ from moment_calculus.predictions.marginals import (
     NormalMarginal,
     PredictiveMoments,
 )
-from moment_calculus.values import Deferred
+from moment_calculus.values import Deferred, Gaussian, Value
 
 INFINITE_DISTANCE = 1e8  # standard deviations from the mean that count as infinitely far
 SMALLEST_POSITIVE = 1e-300  # limit for parameters whose moments exist if they are positive
 
 
-def limits_at_infinity(parameter: Deferred) -> tuple[Array, Array]:
-    """Return a function 1e8 standard deviations below and above the mean."""
+def limits_at_infinity(parameter: Value) -> tuple[Array, Array]:
+    """Return a function 1e8 standard deviations below and above the mean.
+
+    Of a function of several Gaussians these are the least and the largest limit.
+    """
+    if not isinstance(parameter, Deferred):
+        return _limits_of_several(parameter)
     mean, deviation = (
         to_float64(parameter.base.mean),
         safe_scale(to_float64(parameter.base.variance)),
@@ -72,9 +84,20 @@ def limits_at_infinity(parameter: Deferred) -> tuple[Array, Array]:
     return low, high
 
 
+def _limits_of_several(parameter: Gaussian) -> tuple[Array, Array]:
+    drivers = drivers_of(parameter)
+    ends = [
+        [to_float64(d.mean) + far * safe_scale(to_float64(d.variance)) for d in drivers.gaussians]
+        for far in (-INFINITE_DISTANCE, INFINITE_DISTANCE)
+    ]
+    corners = [drivers.at(points)[0] for points in product(*zip(*ends, strict=True))]
+    xp = namespace(corners[0])
+    return reduce(xp.minimum, corners), reduce(xp.maximum, corners)
+
+
 def falls_below(parameter: Any, limit: float) -> Any:
     """Tell for each element whether a random parameter may be less than ``limit``."""
-    if not isinstance(parameter, Deferred):
+    if not isinstance(parameter, Deferred) and joint_parameter(parameter) is None:
         return False
     low, high = limits_at_infinity(parameter)
     xp = namespace(low)
@@ -394,7 +417,9 @@ def _infinite_where_steep(part: Array, scale: Any, limit: float) -> Array:
         namespace(part),
         [limit_slope / INFINITE_DISTANCE for limit_slope in limits_at_infinity(scale)],
     )
-    diverges = (scale.base.variance > 0) & (xp.maximum(*slopes) >= limit)
+    steep = xp.maximum(*slopes) >= limit
+    random = scale.base.variance > 0 if isinstance(scale, Deferred) else scale.variance > 0
+    diverges = random & steep
     return infinite_where(diverges, part)
 
 

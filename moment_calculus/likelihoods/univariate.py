@@ -22,7 +22,7 @@ from moment_calculus.likelihoods.links import log_sigmoids, logit_of
 from moment_calculus.likelihoods.predictions import quantile_of_mean
 from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.numerics.execution import NotOnHost, is_on_host
-from moment_calculus.operations.elementwise.elementary import positive_factors
+from moment_calculus.operations.elementwise.factors import positive_factors, positive_joint
 from moment_calculus.predictions.marginals import (
     BinaryMarginal,
     ContinuousMarginal,
@@ -268,7 +268,7 @@ def check_unconstrained(
     # A Gaussian leaves every interval: mass outside would be integrated without a
     # warning.
     for name, value, constraint in parameters:
-        is_positive = positive_factors(value) is not None
+        is_positive = (positive_factors(value) or positive_joint(value)) is not None
         if isinstance(value, Gaussian) and not is_positive and not is_real(constraint):
             raise gaussian_with_constraint(
                 name, fn, constraint, sites=value.sites, link_names=link_names

@@ -121,6 +121,8 @@ class Step:
         function: the Gaussian x and the function f, as a pair, if the value is f(x).
         line: file and line of the user, if the rule book adds a term for the function.
         is_product: whether the value is the product of its two inputs.
+        is_sum: whether the value is the sum of its two inputs.
+        joint: the function, if the value is one of several Gaussians, element by element.
         expected_map: x and the expected M [outputs, inputs], if the value is M x plus noise.
         weight: whether the value is a latent matrix as a whole, not a batch of latent
             vectors; its product with columns that are not random then has the rows as
@@ -146,6 +148,8 @@ class Step:
     function: tuple[Any, Any] | None = None
     line: str = ""
     is_product: bool = False
+    is_sum: bool = False
+    joint: Any = None
     expected_map: tuple[Any, Any] | None = None
     weight: bool = False
     data: bool = False

@@ -8,7 +8,8 @@ from functools import cached_property, reduce
 from typing import Any
 
 from moment_calculus.numerics.arrays import Array, diagonal, positive_part
-from moment_calculus.operations.elementwise.elementary import positive_factors
+from moment_calculus.operations.elementwise.factors import joint_parameter, positive_factors
+from moment_calculus.operations.elementwise.joint import joint_value
 from moment_calculus.operations.elementwise.products import multiply
 from moment_calculus.operations.normalised.softmax import FunctionOfLogits
 from moment_calculus.operations.shapes.coordinates import image_of
@@ -204,6 +205,8 @@ def _cores(part: Any) -> list[Gaussian]:
         return []
     if (factors := positive_factors(part)) is not None and len(factors) > 1:
         return [core for factor in factors for core in _cores(factor)]
+    if (joint := joint_parameter(part)) is not None:
+        return [core for leaf in joint.leaves() for core in _cores(leaf)]
     return [_core(_base(part))]
 
 
@@ -230,6 +233,8 @@ def _with_cores(part: Any, found: dict[int, Gaussian]) -> Any:
         changed = [_with_cores(factor, found) for factor in factors]
         pairs = zip(changed, factors, strict=True)
         return part if all(new is old for new, old in pairs) else reduce(multiply, changed)
+    if (joint := joint_parameter(part)) is not None:
+        return joint_value(joint.rebuilt(lambda leaf: _with_cores(leaf, found)))
     base = _base(part)
     new = _again(base, found)
     if new is base:

@@ -9,13 +9,15 @@ gathers this mass at its level ε, where ε^(−½), 1/ε and log ε are huge: E
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NoReturn
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.functions.combinators import Composed, Fused, Scaled, value_range
+from moment_calculus.functions.combinators import Bounds, Composed, Fused, Scaled, value_range
+from moment_calculus.functions.families.elementary import capped_exp
 from moment_calculus.functions.families.piecewise import PiecewiseLinear
 from moment_calculus.functions.recognition import RecognitionPolicy
 from moment_calculus.functions.table import (
@@ -31,12 +33,21 @@ from moment_calculus.functions.table import (
     activation,
 )
 from moment_calculus.numerics.arrays import Array, digamma, gammaln, log_ndtr, namespace
+from moment_calculus.operations.elementwise.factors import (
+    Joint,
+    assume_positive,
+    bounds_of_part,
+    is_linear,
+    is_positive,
+    joint_of,
+    positive_joint,
+    several_factors,
+)
+from moment_calculus.operations.elementwise.joint import of_joint
 from moment_calculus.operations.elementwise.sums import add, subtract
 from moment_calculus.operations.elementwise.unary import apply, exponential_parts, scale_shift
-from moment_calculus.operations.shapes.moves import Moved
 from moment_calculus.values import Deferred, Gaussian, Value
-from moment_calculus.values.ancestry import ancestors
-from moment_calculus.values.deferred import as_function, unscaled
+from moment_calculus.values.deferred import unscaled
 
 HARMLESS = 1.0  # above this level x^(−p), √x and log x are no steeper than the clip itself
 
@@ -70,11 +81,6 @@ def _has_corner(function: Any, policy: RecognitionPolicy) -> bool:
 def _is_clip(function: Any) -> bool:
     flat = isinstance(function, PiecewiseLinear) and function.slopes[0] == 0
     return flat or isinstance(function, ReLU)
-
-
-def is_linear(value: Gaussian) -> bool:
-    """Whether a value is a linear map of latent sites, or of the user's own inputs."""
-    return not any(ancestor.step.nonlinear for ancestor in ancestors(value))
 
 
 LARGEST_POWER = 32
@@ -113,21 +119,24 @@ def log(value: Value) -> Value:
         base, rate, factor = result
         shift = math.log(factor) if isinstance(factor, float | int) else _log(factor)
         return scale_shift(base, rate, shift)
-    if isinstance(value, Deferred) and isinstance(value.function, Composed):
-        outer, inner = value.function.outer, value.of(value.function.inner)
-        if type(outer) is Exp:
-            return inner
-        if isinstance(outer, PositiveFunction) and outer.exponent is not None:
-            return scale_shift(log(inner), outer.exponent)
     if isinstance(value, Deferred) and (known := _known_log(value)) is not None:
         return known
+    if (joint := positive_joint(value)) is not None:
+        ends = _end(joint.bounds.low, math.log), _end(joint.bounds.high, math.log)
+        return of_joint(_log, joint, bounds=Bounds(*ends))
     source = _require(value, "log")
     ends = _end(source.bounds.low, math.log), _end(source.bounds.high, math.log)
     return source.then(PositiveFunction(_log, ends))
 
 
 def _known_log(value: Deferred) -> Value | None:
-    """Return the logarithm of Φ, S or 1 + exp of a Gaussian; None of other functions."""
+    """Return the logarithm of a power, eˣ, Φ, S or 1 + exp; None of other functions."""
+    if isinstance(value.function, Composed):
+        outer, inner = value.function.outer, value.of(value.function.inner)
+        if type(outer) is Exp:
+            return inner
+        if isinstance(outer, PositiveFunction) and outer.exponent is not None:
+            return scale_shift(log(inner), outer.exponent)
     function = value.recognised_function
     if isinstance(function, Scaled):  # JAX spells Φ(x) as ½ erfc(−x / √2)
         whole = Integrated(function, function.knots, function.constants)
@@ -187,13 +196,14 @@ def power(value: Value, exponent: float) -> Value:
     natural = exponent > 0 and float(exponent).is_integer() and exponent <= LARGEST_POWER
     if natural and not is_positive(value):
         return apply(Power(int(exponent)), value)
+    if (joint := positive_joint(value)) is not None:
+        ends = _ends_of_power(joint.bounds, exponent)
+        return of_joint(partial(_raised, exponent), joint, bounds=Bounds(*ends, True))
     source = _require(value, f"the power {exponent:g}", zero=exponent > 0)
     bounds = source.bounds
-    low, high = sorted(_end_of_power(end, exponent) for end in (bounds.low, bounds.high))
+    ends = _ends_of_power(bounds, exponent)
     superlinear = not 0 <= exponent <= 1
-    plain = PositiveFunction(
-        lambda x: x**exponent, (low, high), bounds.positive, superlinear, exponent
-    )
+    plain = PositiveFunction(lambda x: x**exponent, ends, bounds.positive, superlinear, exponent)
     return source.then(plain)
 
 
@@ -205,7 +215,9 @@ def array_power(value: Value, exponent: Array) -> Value:
         result = apply(Exp(), scale_shift(base, rate * exponent))
         unscaled = isinstance(factor, int | float) and factor == 1
         return result if unscaled else scale_shift(result, factor**exponent)
-    if several_factors(value) is None and not is_positive(assume_positive(value)):
+    if (joint := positive_joint(value)) is not None:
+        return of_joint(operator.pow, joint, exponent, bounds=Bounds(0.0, open_ended=True))
+    if not (several_factors(value) or is_positive(assume_positive(value))):
         raise UnsupportedMoments(
             "a power of a base that may be negative or zero, by an exponent of shape "
             f"{tuple(exponent.shape)} that is not one number known when the program is traced",
@@ -216,6 +228,35 @@ def array_power(value: Value, exponent: Array) -> Value:
     return apply(Exp(), scale_shift(log(value), exponent))
 
 
+def _power_of_random(base: Joint, exponent: Value) -> Gaussian:
+    """Return a random power; its mean is infinite if the exponent is log-normal and the base > 1.
+
+    Ratios of such powers are bounded nevertheless.
+    """
+    infinite = base.bounds.high > 1 and isinstance(exponent, Deferred)
+    if infinite and isinstance(exponent, Deferred):
+        infinite = exponent.function.superlinear and exponent.bounds.high == math.inf
+    bounds = Bounds(0.0, math.inf if base.bounds.high > 1 else 1.0, True)
+    part = joint_of(exponent)
+    if bounds.high == 1 and not bounds_of_part(part).positive:
+        bounds = Bounds(0.0, open_ended=True)
+    return of_joint(_random_power, base, part, bounds=bounds, infinite=infinite)
+
+
+def _random_power(base: Array, exponent: Array) -> Array:
+    """Return bᵏ, capped so that squares are finite: ratios of powers are bounded."""
+    return capped_exp(exponent * _log(base), share=0.5)
+
+
+def _raised(exponent: float, x: Array) -> Array:
+    return x**exponent
+
+
+def _ends_of_power(bounds: Bounds, exponent: float) -> tuple[float, float]:
+    low, high = sorted(_end_of_power(end, exponent) for end in (bounds.low, bounds.high))
+    return low, high
+
+
 def _end_of_power(bound: float, exponent: float) -> float:
     if bound in (0.0, math.inf):
         return 0.0 if (bound == 0) == (exponent > 0) else math.inf
@@ -223,12 +264,15 @@ def _end_of_power(bound: float, exponent: float) -> float:
 
 
 def exponential(base: Any, value: Value) -> Value:
-    """Return a certain positive base to the power of a value; raise for any other base."""
+    """Return a positive base to the power of a value; raise for any other base."""
     if hasattr(base, "sites"):
+        if (joint := positive_joint(base, several=False)) is not None and base is not value:
+            return _power_of_random(joint, value)
         raise UnsupportedMoments(
-            "a random power of a random value",
+            "a random power of a random value that may be negative or zero",
             sites=base.sites | value.sites,
-            remedy="make the base or the exponent certain" + OR_DRAW,
+            remedy="make the base positive, e.g. by exp or sigmoid, or the exponent certain"
+            + OR_DRAW,
         )
     number, base_range = isinstance(base, int | float), value_range(base)
     # A traced array is taken as positive: its logarithm is NaN where it is negative.
@@ -243,55 +287,6 @@ def exponential(base: Any, value: Value) -> Value:
     if number:  # a function of the same Gaussian, so that it fuses with others
         return apply(_exponential_of(math.log(base)), value)
     return apply(Exp(), scale_shift(value, _log(base)))
-
-
-def is_positive(value: Any) -> bool:
-    """Whether a value is known to be positive, and its reciprocal to have moments."""
-    return isinstance(value, Deferred) and value.bounds.positive
-
-
-def assume_positive(value: Any) -> Any:
-    """Return a function with its traced arrays taken as positive: NaN where they are negative."""
-    if not isinstance(value, Deferred) or not isinstance(value.function, Scaled):
-        return value
-    assumed = value.of(value.function.assuming_positive())
-    return assumed if is_positive(assumed) and not is_positive(value) else value
-
-
-def factors_of(value: Any) -> list[Value] | None:
-    """Return the functions of Gaussians whose product a value is; None for other values."""
-    function = as_function(value)
-    if isinstance(function, Deferred):
-        return [function]
-    if value.step.is_product:
-        left, right = map(factors_of, value.step.inputs)
-        return left + right if left and right else None
-    step = value.step
-    if step.affine is not None:
-        source, scale, shift = step.affine
-        first, *others = factors_of(source) or (None,)
-        plain = not others or (isinstance(shift, int | float) and shift == 0)
-        return [scale_shift(first, scale, shift), *others] if first and plain else None
-    if not isinstance(step, Moved) or step.combines_elements or step.adds_elements:
-        return None
-    parts = factors_of(step.source)
-    return None if parts is None else [step.apply_to(part, value) for part in parts]
-
-
-def several_factors(value: Any) -> list[Value] | None:
-    """Return the functions of Gaussians of which a value is the product; None if not several."""
-    factors = factors_of(value) if isinstance(value, Gaussian) else None
-    return [assume_positive(factor) for factor in factors] if factors and factors[1:] else None
-
-
-def positive_factors(value: Any) -> list[Value] | None:
-    """Return the factors of a product of several functions that are not negative; else None.
-
-    The product as a value is matched by a Gaussian, which takes negative values.
-    """
-    factors = several_factors(value)
-    known = factors and all(isinstance(f, Deferred) and f.bounds.low >= 0 for f in factors)
-    return factors if known else None
 
 
 def _log(x: Array) -> Array:

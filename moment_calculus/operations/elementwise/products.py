@@ -28,12 +28,17 @@ from moment_calculus.numerics.arrays import (
     safe_scale,
     transpose,
 )
-from moment_calculus.operations.elementwise.elementary import (
+from moment_calculus.operations.elementwise.elementary import power
+from moment_calculus.operations.elementwise.factors import (
+    Joint,
     assume_positive,
     factors_of,
     is_positive,
-    power,
+    joint_of,
+    positive_joint,
+    ratio_bounds,
 )
+from moment_calculus.operations.elementwise.joint import of_joint
 from moment_calculus.operations.elementwise.sums import (
     DEPENDENCE_REMEDY,
     aligned,
@@ -90,6 +95,12 @@ class _RescaledProduct(OfOneSource):
     @property
     def componentwise(self) -> bool:  # type: ignore[override]
         return self.source.step.componentwise
+
+    @property
+    def joint(self) -> Joint | None:
+        """Return the product as a function of its factors, if these are functions."""
+        joint = joint_of(self.source)
+        return joint if isinstance(joint, Joint) else None
 
     def through(self, place: int, cross: Array) -> Array:
         return rows_scaled(cross, self.ratio, self.source.axis)
@@ -450,11 +461,16 @@ def _square(value: Gaussian) -> Gaussian:
 
 
 def divide(left: Any, right: Any) -> Value:
-    """Divide by a certain divisor or by a positive function of a Gaussian; raise for others."""
+    """Divide by a certain divisor or a positive function of Gaussians; raise for others."""
     if is_positive(right := assume_positive(right)):
         return multiply(left, power(right, -1.0))
     if isinstance(right, Gaussian) and (factors := factors_of(right)) is not None:
         return reduce(divide, factors, left)
+    if (joint := positive_joint(right)) is not None:
+        if not is_value(left):
+            return multiply(left, power(right, -1.0))
+        part = joint_of(left)
+        return of_joint(operator.truediv, part, joint, bounds=ratio_bounds(part, joint))
     if is_value(right):
         raise UnsupportedMoments(
             "division by a random value has no moments (those of 1/x do not exist)",

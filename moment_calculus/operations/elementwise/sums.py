@@ -56,6 +56,7 @@ class _Sum(Step):
     componentwise: bool
     drops_covariance: bool = False
     identity = True
+    is_sum = True
 
     def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
         return cotangent

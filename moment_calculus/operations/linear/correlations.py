@@ -15,7 +15,7 @@ from moment_calculus.numerics.arrays import (
     namespace,
     outer,
 )
-from moment_calculus.operations.elementwise.elementary import factors_of
+from moment_calculus.operations.elementwise.factors import factors_of
 from moment_calculus.operations.elementwise.unary import is_value, shape_of
 from moment_calculus.operations.linear.checks import check_no_shared_sites
 from moment_calculus.operations.shapes.coordinates import image_of

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.operations.elementwise.factors import positive_joint
 from moment_calculus.operations.elementwise.products import multiply
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.normalised import normalisation
@@ -248,6 +249,16 @@ _PARTS = (Square, Quadratic, SumOfSquares)
 _COMBINED = ("add", "subtract", "multiply", "maximum", "select")
 
 
+def _check_integrated(squares: SumOfSquares) -> None:
+    """Raise unless the sum is a function of few Gaussians, as that of two standard deviations."""
+    try:
+        value = squares.value()
+    except UnsupportedMoments:
+        value = None
+    if positive_joint(resolved(value)) is None:
+        raise_unrecognised(squares.sites)
+
+
 @fallback_rule
 def _dispersion(operation: str, *operands: Any, axes: tuple[int, ...] = ()) -> Any:
     """Recognise sums, multiples and selections of squares that no other rule recognises."""
@@ -257,7 +268,7 @@ def _dispersion(operation: str, *operands: Any, axes: tuple[int, ...] = ()) -> A
         return None
     sites = frozenset().union(*(part.sites for part in parts))
     if operation in ("sqrt", "rsqrt") and isinstance(parts[0], SumOfSquares):
-        raise_unrecognised(sites)
+        return _check_integrated(parts[0])
     if operation == "reduce_sum":
         result_shape = [n for axis, n in enumerate(parts[0].shape) if axis not in axes]
         return SumOfSquares(tuple(result_shape), sites)

@@ -122,6 +122,18 @@ def positive(function: Callable) -> tuple:
     return model, "y"
 
 
+def two_positive(observe: Callable, target: str) -> tuple:
+    """Two positive parameters, which the likelihood has together."""
+
+    def model(host, x, y):
+        first = host.sample("first", host.dist.HalfNormal(1.0))
+        second = host.sample("second", host.dist.Gamma(2.0, 2.0))
+        with host.plate("data", POINTS):
+            host.sample("obs", observe(host, first, second, x[:, 0] ** 2), obs=y)
+
+    return model, f"x {target}"
+
+
 def carry_over(host, x, y):
     """Advertising that wears off: the weights of lags are powers of a random share."""
     kept = host.sample("kept", host.dist.Beta(2.0, 2.0))
@@ -193,6 +205,13 @@ CASES: dict[str, tuple[Callable, str]] = {
     "location and scale": reparametrised(lambda s: {"theta": s.LocScaleReparam(0.0)}),
     "half centred": reparametrised(lambda s: {"theta": s.LocScaleReparam(0.5)}),
     "horseshoe": (horseshoe, "x y"),
+    "two scales": two_positive(lambda h, a, b, x: h.dist.Normal(0.0, a + b), "y"),
+    "two variances": two_positive(
+        lambda h, a, b, x: h.dist.Normal(0.0, h.np.sqrt(a**2 + b**2 * x)), "y"
+    ),
+    "signal and background": two_positive(lambda h, a, b, x: h.dist.Poisson(a + b * x), "counts"),
+    "share": two_positive(lambda h, a, b, x: h.dist.Bernoulli(a / (a + b)), "binary"),
+    "saturation": two_positive(lambda h, a, b, x: h.dist.Normal(x**a / (x**a + b**a), 0.5), "y"),
     "carry-over": (carry_over, "x y"),
     "improper": (improper, "y"),
     "local scales": (local_scales, "y"),

@@ -151,7 +151,7 @@ def test_a_confined_parameter_that_was_matched_by_a_gaussian_is_refused():
     def model(y=None):
         a, b = (numpyro.sample(site, dist.LogNormal(0.0, 1.0)) for site in "ab")
         with numpyro.plate("data", 3):
-            numpyro.sample("obs", dist.Gamma(2.0, jnp.broadcast_to(a + b, (3,))), obs=y)
+            numpyro.sample("obs", dist.Gamma(2.0, jnp.broadcast_to(1.5 * a - b, (3,))), obs=y)
 
     guide = DVIGuide(init_scale=0.5)
     bind(guide, model)

@@ -40,11 +40,14 @@ DRAWN = {
     "division": (normal(lambda a, b: b / a), "negative values|1/x"),
     "index": (normal(lambda a, b: X[:, 0][a.argsort()]), "in order"),
     "choice": (normal(lambda a, b: torch.where(a > b.exp(), a, b)), "comparison|choice|branch"),
-    "power of both": (normal(lambda a, b: a.exp() ** b), "random power"),
-    "log of a sum": (normal(lambda a, b: (a.exp() + b.exp()).log()), "mean and variance only"),
+    "power of both": (normal(lambda a, b: a**b), "random power"),
+    "log of a difference": (
+        normal(lambda a, b: (a.exp() - b.exp()).log()),
+        "mean and variance only",
+    ),
     "log of a Gaussian": (normal(lambda a, b: (a + b).log()), "log of a Gaussian is not defined"),
     "root of a product": (
-        normal(lambda a, b: (F.softplus(a) * F.softplus(b)).sqrt()),
+        normal(lambda a, b: (F.softplus(a) * torch.tanh(b)).sqrt()),
         "product of functions of different Gaussians",
     ),
     "rounding": (normal(lambda a, b: torch.div(a, 2.0, rounding_mode="floor")), "rounding_mode"),
@@ -93,7 +96,7 @@ def test_drawing_the_sites_helps(name):
 
 
 def test_what_is_positive_is_not_to_be_made_positive():
-    for name in ("log of a sum", "root of a product"):
+    for name in ("log of a difference", "root of a product"):
         assert "make it positive" not in refused(DRAWN[name][0]).remedy
     assert "make it positive" in refused(DRAWN["log of a Gaussian"][0]).remedy
 

@@ -25,7 +25,7 @@ from moment_calculus.numerics.quadrature import (
     nodes,
     rule_on_trial,
 )
-from moment_calculus.operations.elementwise.elementary import positive_factors
+from moment_calculus.operations.elementwise.factors import Joint, joint_parameter, positive_factors
 from moment_calculus.operations.elementwise.sums import aligned
 from moment_calculus.operations.elementwise.unary import is_value, shape_of
 from moment_calculus.operations.shapes.reshaping import Expanded, broadcast
@@ -208,14 +208,17 @@ def _as_function_of_drivers(
     argument: Any, shape: tuple[int, ...], drivers: list[Gaussian], knots: list[Knots]
 ) -> Callable[[Sequence[Array]], Any]:
     """Return an argument as a function of drivers' points; append a new driver."""
+    if isinstance(argument, Joint):
+        return _of_parts(argument.combine, argument.parts, shape, drivers, knots)
     if not is_value(argument):
         if hasattr(argument, "gaussian"):
             argument.gaussian()  # raises UnsupportedMoments
         certain = to_host(argument)
         return lambda points: certain
     if (factors := positive_factors(argument)) is not None:
-        parts = [_as_function_of_drivers(part, shape, drivers, knots) for part in factors]
-        return lambda points: math.prod(part(points) for part in parts)
+        return _of_parts(lambda *values: math.prod(values), factors, shape, drivers, knots)
+    if (joint := joint_parameter(argument)) is not None:
+        return _of_parts(joint.combine, joint.parts, shape, drivers, knots)
     wide = broadcast(argument, shape)
     base = wide.base if isinstance(wide, Deferred) else wide
     bends = wide.function.knots if isinstance(wide, Deferred) else ()
@@ -228,6 +231,17 @@ def _as_function_of_drivers(
     knots.append(bends)
     last = len(drivers) - 1
     return lambda points: value_at(wide, points[last])
+
+
+def _of_parts(
+    combine: Callable[..., Any],
+    parts: Sequence[Any],
+    shape: tuple[int, ...],
+    drivers: list[Gaussian],
+    knots: list[Knots],
+) -> Callable[[Sequence[Array]], Any]:
+    functions = [_as_function_of_drivers(part, shape, drivers, knots) for part in parts]
+    return lambda points: combine(*(function(points) for function in functions))
 
 
 def affine_relation(driver: Gaussian, base: Gaussian) -> tuple[float, Any] | None:

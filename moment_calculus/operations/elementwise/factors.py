@@ -1,0 +1,229 @@
+"""What a value is made of: factors, and functions of several Gaussians, element by element.
+
+A sum of positive functions of different Gaussians has the moments of a Gaussian, which takes
+negative values. It remembers its terms: powers, logarithms and ratios of the sum, and
+likelihoods that it is a parameter of, are integrated over the Gaussians behind them.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from moment_calculus.functions.combinators import Bounds, Scaled, not_negative, value_range
+from moment_calculus.numerics.arrays import Array, namespace
+from moment_calculus.operations.elementwise.unary import is_value, scale_shift, shape_of
+from moment_calculus.operations.shapes.moves import Moved
+from moment_calculus.operations.shapes.reshaping import broadcast, narrow
+from moment_calculus.values import Deferred, Gaussian, Value
+from moment_calculus.values.ancestry import ancestors
+from moment_calculus.values.deferred import as_function
+from moment_calculus.values.spread import broadcast_shape
+
+
+def is_linear(value: Gaussian) -> bool:
+    """Whether a value is a linear map of latent sites, or of the user's own inputs."""
+    return not any(ancestor.step.nonlinear for ancestor in ancestors(value))
+
+
+def is_positive(value: Any) -> bool:
+    """Whether a value is known to be positive, and its reciprocal to have moments."""
+    return isinstance(value, Deferred) and value.bounds.positive
+
+
+def assume_positive(value: Any) -> Any:
+    """Return a function with its traced arrays taken as positive: NaN where they are negative."""
+    if not isinstance(value, Deferred) or not isinstance(value.function, Scaled):
+        return value
+    assumed = value.of(value.function.assuming_positive())
+    return assumed if is_positive(assumed) and not is_positive(value) else value
+
+
+def factors_of(value: Any) -> list[Value] | None:
+    """Return the functions of Gaussians whose product a value is; None for other values."""
+    function = as_function(value)
+    if isinstance(function, Deferred):
+        return [function]
+    if value.step.is_product:
+        left, right = map(factors_of, value.step.inputs)
+        return left + right if left and right else None
+    step = value.step
+    if step.affine is not None:
+        source, scale, shift = step.affine
+        first, *others = factors_of(source) or (None,)
+        plain = not others or (isinstance(shift, int | float) and shift == 0)
+        return [scale_shift(first, scale, shift), *others] if first and plain else None
+    if not isinstance(step, Moved) or step.combines_elements or step.adds_elements:
+        return None
+    parts = factors_of(step.source)
+    return None if parts is None else [step.apply_to(part, value) for part in parts]
+
+
+def several_factors(value: Any) -> list[Value] | None:
+    """Return the functions of Gaussians of which a value is the product; None if not several."""
+    factors = factors_of(value) if isinstance(value, Gaussian) else None
+    return [assume_positive(factor) for factor in factors] if factors and factors[1:] else None
+
+
+def positive_factors(value: Any) -> list[Value] | None:
+    """Return the factors of a product of several functions that are not negative; else None.
+
+    The product as a value is matched by a Gaussian, which takes negative values.
+    """
+    factors = several_factors(value)
+    known = factors and all(isinstance(f, Deferred) and f.bounds.low >= 0 for f in factors)
+    return factors if known else None
+
+
+# ----------------------------------------------------------------------------------------
+# Functions of several Gaussians
+
+
+DEPTH = 12  # steps that are traced back, of a value that may be a function of several Gaussians
+
+
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """An elementwise function of several parts: of values, arrays and other such functions."""
+
+    combine: Callable[..., Array]  # of the parts' numbers; with a name, so that it pickles
+    parts: tuple[Any, ...]
+    bounds: Bounds
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape that the parts broadcast to."""
+        return broadcast_shape(*map(shape_of, self.parts), ())
+
+    def rebuilt(self, change: Callable[[Any], Any]) -> Joint:
+        """Return the same function of other values and arrays."""
+        parts = (p.rebuilt(change) if isinstance(p, Joint) else change(p) for p in self.parts)
+        return Joint(self.combine, tuple(parts), self.bounds)
+
+    def leaves(self) -> list[Any]:
+        """Return the values and arrays of which it is a function."""
+        nested = (part.leaves() if isinstance(part, Joint) else [part] for part in self.parts)
+        return [leaf for leaves in nested for leaf in leaves]
+
+
+def scaled_and_shifted(x: Array, scale: Any, shift: Any) -> Array:
+    """Return scale · x + shift, NaN where traced parts are negative."""
+    return x * not_negative(scale) + not_negative(shift)
+
+
+def joint_of(value: Any, depth: int = DEPTH) -> Any:
+    """Return a value as a function of several Gaussians, or as a function of one, or itself."""
+    function = as_function(value)
+    if isinstance(function, Deferred):
+        return assume_positive(function)
+    step = value.step
+    if step.joint is not None:
+        return step.joint
+    if not depth:
+        return value
+    if step.is_product or step.is_sum:
+        return _sum_or_product(value, [joint_of(part, depth - 1) for part in step.inputs])
+    moved = isinstance(step, Moved) and not (step.combines_elements or step.adds_elements)
+    if not moved and step.affine is None:
+        return value
+    inner = joint_of(step.inputs[0], depth - 1)
+    if moved:
+        change = lambda leaf: _moved(step, leaf, value)  # noqa: E731
+        return inner.rebuilt(change) if isinstance(inner, Joint) else change(inner)
+    _, scale, shift = step.affine
+    if not isinstance(inner, Joint):
+        return assume_positive(scale_shift(inner, scale, shift))
+    bounds = inner.bounds.affine(scale, shift, traced_are_positive=True)
+    return Joint(scaled_and_shifted, (inner, scale, shift), bounds)
+
+
+def _sum_or_product(value: Gaussian, parts: list[Any]) -> Any:
+    """Return the sum or product of functions; of Gaussians alone the value itself."""
+    if not any(isinstance(part, Joint | Deferred) for part in parts):
+        return value
+    first, second = map(bounds_of_part, parts)
+    if value.step.is_sum:
+        return Joint(operator.add, tuple(parts), first.plus(second))
+    return Joint(operator.mul, tuple(parts), _bounds_of_product(first, second))
+
+
+def _moved(step: Moved, leaf: Any, like: Gaussian) -> Any:
+    if isinstance(leaf, int | float):
+        return leaf
+    shape = step.source.shape
+    if is_value(leaf):
+        return step.apply_to(broadcast(leaf, shape), like)
+    return step.move(namespace(leaf).broadcast_to(leaf, shape))
+
+
+def bounds_of_part(part: Any) -> Bounds:
+    """Return the bounds of a part of a joint function; those of a Gaussian are infinite."""
+    if isinstance(part, Joint | Deferred):
+        return part.bounds
+    known = None if is_value(part) else value_range(part)
+    return Bounds() if known is None else Bounds(*known)
+
+
+def _bounds_of_product(first: Bounds, second: Bounds) -> Bounds:
+    if min(first.low, second.low) < 0:
+        return Bounds()
+    high = 0.0 if 0 in (first.high, second.high) else first.high * second.high
+    return Bounds(first.low * second.low, high, first.positive and second.positive)
+
+
+def positive_joint(value: Any, *, several: bool = True) -> Joint | None:
+    """Return a Gaussian as a positive function of several Gaussians; None if it is no such.
+
+    With ``several`` left out, a function of one Gaussian is such a function too.
+    """
+    if several and not isinstance(value, Gaussian):
+        return None
+    joint = joint_of(value)
+    if not several and isinstance(joint, Deferred):
+        joint = Joint(operator.pos, (joint,), joint.bounds)
+    return joint if isinstance(joint, Joint) and joint.bounds.positive else None
+
+
+def joint_parameter(value: Any) -> Joint | None:
+    """Return what is integrated over several Gaussians where a likelihood has it as parameter.
+
+    Sums and products that may have either sign are taken as Gaussian.
+    """
+    if not isinstance(value, Gaussian):
+        return None
+    joint, source = joint_of(value), value
+    if not isinstance(joint, Joint):
+        return None
+    if joint.bounds.positive or joint.bounds.affine(-1.0, 0.0).positive:
+        return joint
+    while source.step.affine is not None or isinstance(source.step, Moved):
+        source = source.step.inputs[0]
+    return joint if source.step.joint is not None else None
+
+
+def ratio_bounds(part: Any, whole: Joint) -> Bounds:
+    """Return the bounds of part / whole, for a positive sum of which it may be a term."""
+    bounds = bounds_of_part(part)
+    if bounds.positive and _is_term(part, whole):
+        return Bounds(0.0, 1.0, True)
+    return Bounds(0.0, open_ended=True) if bounds.positive else Bounds()
+
+
+def _is_term(part: Any, whole: Any) -> bool:
+    if isinstance(whole, Joint) and whole.combine is operator.add:
+        positive = all(bounds_of_part(term).low >= 0 for term in whole.parts)
+        return positive and any(_is_term(part, term) for term in whole.parts)
+    if not (isinstance(part, Deferred) and isinstance(whole, Deferred)):
+        return part is whole
+    same = narrow(part.base) is narrow(whole.base)
+    return same and _is_same(part.recognised_function, whole.recognised_function)
+
+
+def _is_same(first: Any, second: Any) -> bool:
+    if isinstance(first, Scaled) and isinstance(second, Scaled):
+        pairs = (first.scale, second.scale), (first.shift, second.shift)
+        same = (a is b or (isinstance(a, int | float) and a == b) for a, b in pairs)
+        return all(same) and _is_same(first.inner, second.inner)
+    return first is second or first == second

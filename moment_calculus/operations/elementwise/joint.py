@@ -1,0 +1,168 @@
+"""Moments of functions of several Gaussians, element by element, by quadrature over these."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from moment_calculus.functions.combinators import Bounds
+from moment_calculus.numerics.arrays import (
+    TINY_VARIANCE,
+    Array,
+    cast_clipped,
+    namespace,
+    outer,
+    positive_part,
+    safe_scale,
+    to_float64,
+    transpose,
+)
+from moment_calculus.numerics.quadrature import even_rule
+from moment_calculus.operations.elementwise.drivers import Drivers, drivers_of
+from moment_calculus.operations.elementwise.factors import Joint
+from moment_calculus.operations.elementwise.sums import aligned, ties_of
+from moment_calculus.values import (
+    Gaussian,
+    Spread,
+    Step,
+    cross_covariance,
+    elementwise_covariance,
+    features_last,
+)
+from moment_calculus.values.spread import overlap, rows_scaled
+from moment_calculus.values.step import Added
+
+
+@dataclass(frozen=True, eq=False)
+class _OfSeveral(Step):
+    """Step of f(x, y, …) for Gaussians x, y and others."""
+
+    inputs: tuple[Gaussian, ...] = field()
+    gains: tuple[Array, ...] = field()  # E of the derivatives by x, y, …
+    joint: Joint = field()
+    nonlinear = True
+
+    def through(self, place: int, cross: Array) -> Array:
+        """Return the covariance scaled by the expected derivative (Stein's lemma)."""
+        return rows_scaled(cross, self.gains[place], self.inputs[place].axis)
+
+    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+        return cotangent * self.gains[place]
+
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int:
+        return axis
+
+    def own(self, value: Gaussian) -> Added:
+        """Return the variance beyond that of the linear part."""
+        return Added(positive_part(value.variance - self.linear_variance()))
+
+    def linear_variance(self) -> Array:
+        """Return the variance of the linear part."""
+        return sum(
+            first_gain * second_gain * _between(first, second)
+            for first, first_gain in zip(self.inputs, self.gains, strict=True)
+            for second, second_gain in zip(self.inputs, self.gains, strict=True)
+        )
+
+    def covariance(self, variance: Array) -> Array:
+        """Return the covariance over the features: correlations of the linear part."""
+        axis = self.inputs[0].axis
+        gains = [features_last(gain, axis) for gain in self.gains]
+        total: Any = 0.0
+        for place, (first, gain) in enumerate(zip(self.inputs, gains, strict=True)):
+            total = total + outer(gain, gain) * first.joint_covariance()
+            for second, other in zip(self.inputs[:place], gains[:place], strict=True):
+                if overlap(first, second):
+                    both = outer(gain, other) * cross_covariance(first, second)
+                    total = total + both + transpose(both)
+        linear, exact = (features_last(part, axis) for part in (self.linear_variance(), variance))
+        xp = namespace(linear)
+        ratio = safe_scale(exact) / safe_scale(linear)
+        ratio = xp.where(linear > TINY_VARIANCE, ratio, xp.ones_like(ratio))
+        return total * outer(ratio, ratio)
+
+    def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian:
+        return joint_value(self.joint.rebuilt(lambda leaf: move.apply_to(leaf, like)))
+
+
+def of_joint(
+    function: Callable[..., Array], *parts: Any, bounds: Bounds, infinite: bool = False
+) -> Gaussian:
+    """Return a function of joint functions with its moments, which may be known to be infinite."""
+    return joint_value(Joint(function, parts, bounds), infinite)
+
+
+def joint_value(joint: Joint, infinite: bool = False) -> Gaussian:
+    """Return a function of at most three Gaussians with its moments, by quadrature.
+
+    The functions have to be smooth over one unit of the Gaussians, as exponentials, logistic
+    functions and their logarithms are: measured relative errors of means and variances of log(a
+    + b), 1 / (a + b) and a / (a + b), log-normal a and b, are 1e-9, 1e-5 and 1e-3 at standard
+    deviations of the logarithms of 1, 2 and 3. Covariances with Gaussians are exact, those of
+    components with each other have the correlations of the linear part: the variance of a sum
+    of three such logarithms that share a is 1.5 % off where their variances are .1 to .6.
+    """
+    drivers = drivers_of(joint)
+    axis = drivers.gaussians[0].axis
+    for other in drivers.gaussians[1:]:
+        axis = aligned(drivers.gaussians[0], other)[2]
+    mean, variance, gains = _moments(drivers)
+    if infinite:
+        mean, variance = (namespace(mean).full_like(part, math.inf) for part in (mean, variance))
+    first = drivers.gaussians[0]
+    step = _OfSeveral(drivers.gaussians, gains, joint)
+    dense = any(part.has_covariance for part in drivers.gaussians)
+    return Gaussian(
+        mean,
+        Spread(variance, lambda: step.covariance(variance), dense),
+        step,
+        axis=axis,
+        ties=max(ties_of(first, other) for other in drivers.gaussians),
+        propagation=first.propagation,
+    )
+
+
+def _between(first: Gaussian, second: Gaussian) -> Any:
+    if first is second:
+        return first.variance
+    return elementwise_covariance(first, second) if overlap(first, second) else 0.0
+
+
+def _moments(drivers: Drivers) -> tuple[Array, Array, tuple[Array, ...]]:
+    """Return the mean, the variance and the expected derivatives by the Gaussians."""
+    like = drivers.gaussians[0].mean
+    with even_rule():
+        grid = drivers.grid()
+    xp = namespace(grid.weights)
+    average = lambda part: xp.sum(grid.weights * part, axis=grid.axes)  # noqa: E731
+    (values,) = drivers.at(grid.points)
+    mean = average(values)
+    deviation = values - mean
+    variance = average(deviation * deviation)
+    # Cov(f, x) = Σ E ∂f/∂y Cov(y, x) over all drivers y (Stein's lemma)
+    slopes = [
+        average(deviation * (points - to_float64(driver.mean)))
+        for driver, points in zip(drivers.gaussians, grid.points, strict=True)
+    ]
+    gains = _solved(drivers.gaussians, slopes)
+    return (
+        cast_clipped(mean, like),
+        cast_clipped(variance, like),
+        tuple(cast_clipped(gain, like) for gain in gains),
+    )
+
+
+def _solved(drivers: tuple[Gaussian, ...], slopes: list[Array]) -> list[Array]:
+    """Return the expected derivatives; the first two drivers may depend on each other."""
+    variances = [safe_scale(to_float64(driver.variance)) ** 2 for driver in drivers]
+    if len(drivers) == 1 or not overlap(*drivers[:2]):
+        return [slope / variance for slope, variance in zip(slopes, variances, strict=True)]
+    between = to_float64(elementwise_covariance(drivers[0], drivers[1]))
+    (v, w), (s, t) = variances[:2], slopes[:2]
+    rest = safe_scale(v * w - between * between) ** 2
+    pair = [(w * s - between * t) / rest, (v * t - between * s) / rest]
+    return pair + [
+        slope / variance for slope, variance in zip(slopes[2:], variances[2:], strict=True)
+    ]
