@@ -62,7 +62,8 @@ class Posteriors(ABC):
     affine: Any
     composed: Any
     identity: Any
-    mixed: dict[tuple[type, ...], Support]  # that mix components, with the supports they lead to
+    # that mix components, with the supports they lead to, or functions of the event's rank to these
+    mixed: dict[tuple[type, ...], Any]
     correlation: Any  # of which the inverse takes Cholesky factors to correlation matrices
 
     @abstractmethod
@@ -128,6 +129,8 @@ class Posteriors(ABC):
             return None
         parts = [part for transform in inner.transforms for part in self._elementary(transform)]
         support = self.mixed.get(tuple(map(self._kind, parts)))
+        if support is not None and not isinstance(support, Support):
+            support = support(inner.event_dim)
         normal, transforms = self.gaussian_base(inner.base_dist)
         if support is None or normal is None or transforms:
             return None

@@ -37,7 +37,9 @@ from moment_calculus.likelihoods.multivariate import (
     dirichlet,
     lkj_cholesky,
     multivariate_normal,
+    random_walk,
     tempered_multivariate_normal,
+    zero_sum_normal,
 )
 from moment_calculus.likelihoods.predictions import (
     SMALLEST_POSITIVE,
@@ -241,6 +243,8 @@ FAMILIES = (
     Family("Uniform", None, "low high", latent=uniform_prior),
     Family("Dirichlet", dirichlet, "concentration", latent=dirichlet),
     Family("LKJCholesky", lkj_cholesky, "concentration", latent=lkj_cholesky),
+    Family("GaussianRandomWalk", random_walk, "scale", latent=random_walk),
+    Family("ZeroSumNormal", zero_sum_normal, "scale event_shape", latent=zero_sum_normal),
 )
 
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.likelihoods.expectations import check_certain, expected_value
-from moment_calculus.likelihoods.links import log
-from moment_calculus.likelihoods.location_scale import LOG_2PI
+from moment_calculus.likelihoods.links import expected_log, log
+from moment_calculus.likelihoods.location_scale import LOG_2PI, normal
 from moment_calculus.numerics.arrays import (
     Array,
     cast_clipped,
@@ -39,7 +39,9 @@ from moment_calculus.operations.linear.checks import check_no_shared_sites
 from moment_calculus.operations.linear.correlations import moments_of_scale, require_factor
 from moment_calculus.operations.linear.factorisation import CORRELATION, log_slope_of_square
 from moment_calculus.operations.shapes.coordinates import Support, image_of, on_support
+from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.ordered import ORDERED
+from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.operations.shapes.sticks import (
     CORRELATION_FACTOR,
     SIMPLEX,
@@ -194,6 +196,32 @@ def dirichlet(value: Any, concentration: Any) -> Array:
     xp = namespace(logs)
     constant = gammaln(xp.sum(concentration, axis=-1)) - xp.sum(gammaln(concentration), axis=-1)
     return xp.sum((concentration - 1) * logs, axis=-1) + constant
+
+
+def random_walk(value: Any, scale: Any) -> Array:
+    """Return E[log GaussianRandomWalk(value; scale)], [...]: its steps are Normal."""
+    first, later, before = (
+        index(value, (..., slice(*ends))) for ends in ((0, 1), (1, None), (0, -1))
+    )
+    scale = _before_events(scale, 1)
+    parts = normal(first, 0.0, scale), normal(later, before, scale)
+    xp = namespace(parts[0])
+    return sum(xp.sum(part, axis=-1) for part in parts)
+
+
+def _before_events(scale: Any, rank: int) -> Any:
+    shape = shape_of(scale)
+    return reshape(scale, (*shape, *(1,) * rank)) if shape else scale
+
+
+def zero_sum_normal(value: Any, scale: Any, event_shape: tuple[int, ...]) -> Array:
+    """Return E[log ZeroSumNormal(value; scale)], [...]: a Normal of its free coordinates."""
+    # The elements have the sum of squares of the coordinates, but are more.
+    rank = len(event_shape)
+    terms = normal(value, 0.0, _before_events(scale, rank))
+    fixed = math.prod(event_shape) - math.prod(size - 1 for size in event_shape)
+    of_fixed = fixed * (expected_log(scale) + LOG_2PI / 2)
+    return namespace(terms).sum(terms, axis=tuple(range(-rank, 0))) + of_fixed
 
 
 def _coordinates(value: Any, support: Support, what: str) -> Gaussian:

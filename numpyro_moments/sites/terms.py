@@ -21,6 +21,7 @@ from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.operations.linear.factorisation import CORRELATION
 from moment_calculus.operations.shapes.ordered import ORDERED
 from moment_calculus.operations.shapes.sticks import CORRELATION_FACTOR, SIMPLEX
+from moment_calculus.operations.shapes.zero_sum import zero_sum
 from moment_guides.families.posteriors import LatentTerms, Posteriors, at_site
 from moment_guides.numpyro.mc_dropout import DroppedWeight
 from moment_guides.numpyro.scales import FastNormal
@@ -50,6 +51,7 @@ class _Posteriors(Posteriors):
     correlation = transforms.CorrMatrixCholeskyTransform
     mixed = {  # noqa: RUF012
         (transforms.OrderedTransform,): ORDERED,
+        (transforms.ZeroSumTransform,): zero_sum,
         (transforms.StickBreakingTransform,): SIMPLEX,
         (transforms.CorrCholeskyTransform,): CORRELATION_FACTOR,
         (transforms.CorrCholeskyTransform, correlation): CORRELATION,
