@@ -235,8 +235,10 @@ def _without_crossed_axes(left: Gaussian, right: Gaussian) -> tuple[Gaussian, Ga
 
     So effects of crossed plates that have one joint posterior keep the covariance of each pair.
     """
-    full, shared = left.propagation.has_full_covariance, partial(overlap, left, right)
-    if left.axis == right.axis or not full or not _are_crossed(left, right) or not shared():
+    alike = left.axis == right.axis or (left.independent and right.independent)
+    if alike or not left.propagation.has_full_covariance:
+        return left, right
+    if not _are_crossed(left, right) or not overlap(left, right):
         return left, right
     scalars = [value if value.axis is None else as_scalars(value) for value in (left, right)]
     first, second = scalars
