@@ -25,6 +25,7 @@ from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.evaluation.uncertain_inputs import at_means, with_values
 from pyro_moments.likelihoods.structure import settled_parameters
 from pyro_moments.particles.undrawn import Undrawn
+from pyro_moments.sites.host_transforms import transforms_with_moments
 from pyro_moments.sites.messenger import MomentMessenger, model_site
 from pyro_moments.sites.random_watch import run_watched
 from pyro_moments.sites.terms import without_wrappers
@@ -149,7 +150,8 @@ def run_both(
             run_model(program)
             model_trace, guide_trace = unwrapped.get_traces()
         else:
-            guide_trace = poutine.trace(guide).get_trace(*of_guide[0], **of_guide[1])
+            with transforms_with_moments(guide, *of_guide):
+                guide_trace = poutine.trace(guide).get_trace(*of_guide[0], **of_guide[1])
             replayed = poutine.replay(model, trace=guide_trace)
             program = partial(poutine.trace(replayed).get_trace, *of_model[0], **of_model[1])
             with model_handler or nullcontext():
