@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -206,6 +206,18 @@ def check_deterministic(first: float, second: float, remedy: str = ADAM_REMEDY) 
             f"the loss is not deterministic: {first} and {second} with different random numbers. "
             "Sites in sample_sites, subsampling plates and draws of the model itself make it "
             f"noise: {remedy}"
+        )
+
+
+def check_no_subsample(
+    drawn: Mapping[str, tuple[int, int]], remedy: str = "train by method='adam'"
+) -> None:
+    """Raise ValueError if plates draw a subsample: sizes of it and of the plate, by name."""
+    # Whatever two values are: by chance they may be equal, or in every subsample.
+    for name, (part, size) in drawn.items():
+        raise ValueError(
+            f"the loss is not deterministic: plate '{name}' draws {part} of its {size} elements "
+            f"anew in every evaluation. Leave out its subsample_size, or {remedy}"
         )
 
 

@@ -30,6 +30,7 @@ from moment_calculus.optimisation.minimiser import (
     MAX_DENSE_PARAMETERS,
     Minimiser,
     check_deterministic,
+    check_no_subsample,
 )
 from moment_calculus.optimisation.options import LEARNING_RATE, STRETCH, Options
 from moment_calculus.optimisation.outcome import Course, Fit
@@ -54,6 +55,7 @@ from numpyro_moments.fitting.storing import (
     stored_training,
     with_prior,
 )
+from numpyro_moments.sites.subsamples import DrawnSubsamples
 from numpyro_moments.svi import SVI
 
 
@@ -292,9 +294,12 @@ def _begun(
     if options.precision is not None:
         svi, noise = held_scale(svi, options.precision, key, (args, named))
     keys = [key, *(jax.random.fold_in(key, part) for part in range(1, options.restarts))]
-    states = with_valid_start(
-        guide, lambda: [svi.init(key, *args, init_params=params, **named) for key in keys]
-    )
+    with DrawnSubsamples() as drawn:
+        states = with_valid_start(
+            guide, lambda: [svi.init(key, *args, init_params=params, **named) for key in keys]
+        )
+    if options.method != "adam":
+        check_no_subsample(drawn.plates)
     made = {**svi.get_params(states[0]), **(states[0].mutable_state or {})}
     if options.start is not None and options.start.params.keys() != made.keys():
         raise parameter_names_error(options.start.params, made)

@@ -20,7 +20,7 @@ from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.objectives.remembered import described, objective_of
 from moment_calculus.operations.shapes.coordinates import coordinates_of
 from moment_calculus.optimisation.batches import Arguments
-from moment_calculus.optimisation.minimiser import check_deterministic
+from moment_calculus.optimisation.minimiser import check_deterministic, check_no_subsample
 from moment_calculus.optimisation.outcome import check_dictionary, of_fit
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from moment_calculus.optimisation.storage.trainings import flattened
@@ -56,6 +56,7 @@ from numpyro_moments.response.derivatives import (
     prior_shifts,
 )
 from numpyro_moments.rules.table import is_random
+from numpyro_moments.sites.subsamples import DrawnSubsamples
 from numpyro_moments.sites.terms import mixes_elements
 from numpyro_moments.sites.traces import is_function_of_sites, moment_traces
 from numpyro_moments.svi import SVI
@@ -102,9 +103,10 @@ class NumPyroProblem:
     def __post_init__(self) -> None:
         with self.precision():
             self._check_parameters()
-            state = self.svi.init(
-                jax.random.key(0), *self.data, init_params=self.params, **self.named
-            )
+            with DrawnSubsamples() as drawn:
+                state = self.svi.init(
+                    jax.random.key(0), *self.data, init_params=self.params, **self.named
+                )
             if state.mutable_state is not None:
                 raise ValueError(
                     "mutable state (batch statistics) is no parameter: evaluate the module with "
@@ -114,6 +116,7 @@ class NumPyroProblem:
             unconstrained = self.svi.optim.get_params(state.optim_state)
             self._flat, self._unravel = ravel_pytree(unconstrained)
             remedy = f"{WITHOUT_NOISE}; this one is of {described(self.svi.loss)}"
+            check_no_subsample(drawn.plates, remedy)
             check_deterministic(*self._loss.two_values(unconstrained), remedy)
         self._weights: dict[str | None, Perturbation] = {}
 

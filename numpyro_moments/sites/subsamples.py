@@ -9,6 +9,25 @@ import jax.numpy as jnp
 from numpyro.primitives import Messenger
 
 
+class DrawnSubsamples(Messenger):
+    """Collects the plates that draw a subsample, with its size and theirs; a context."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.plates: dict[str, tuple[int, int]] = {}
+
+    def __enter__(self) -> DrawnSubsamples:
+        """Return the context itself, unlike NumPyro's handlers."""
+        super().__enter__()
+        return self
+
+    def process_message(self, msg: Any) -> None:
+        """Note a plate whose elements no other handler has chosen."""
+        if msg["type"] == "plate" and msg["value"] is None:
+            size, part = msg["args"]
+            self.plates[msg["name"]] = part, size
+
+
 class Whole(Messenger):
     """Gives plates all their elements if the model takes a subsample; also a context."""
 

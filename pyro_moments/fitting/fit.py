@@ -27,7 +27,7 @@ from moment_calculus.optimisation.batches import (
     first_arguments,
     whole_arguments,
 )
-from moment_calculus.optimisation.minimiser import Minimiser, check_deterministic
+from moment_calculus.optimisation.minimiser import Minimiser
 from moment_calculus.optimisation.options import LEARNING_RATE, Options
 from moment_calculus.optimisation.outcome import Course, Fit
 from moment_calculus.optimisation.rounds import cached, initial_outcome
@@ -429,7 +429,7 @@ def _steps(options: Options, scheduler: Callable | None) -> TorchOptimiser:
 def _minimiser(options: Options, problem: Problem, source: AllData) -> tuple[Minimiser, Parameters]:
     data = source.arguments(0)
     loss = flat_loss(problem.objective, problem.model, problem.guide, *data)
-    check_deterministic(*loss.two_values())
+    loss.check_deterministic()
     objective, parameters = cached(loss.objective()), loss.parameters
 
     def at_parameters(read: Callable[[], Any]) -> Callable[[Any], Any]:

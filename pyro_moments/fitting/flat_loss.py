@@ -13,8 +13,10 @@ import torch
 from torch.autograd.graph import get_gradient_edge
 
 from moment_calculus.objectives.starts import Factors
+from moment_calculus.optimisation.minimiser import check_deterministic, check_no_subsample
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from pyro_moments.fitting.parameters import Parameters, as_array, unconstrained_values
+from pyro_moments.sites.subsamples import DrawnSubsamples
 
 Made = TypeVar("Made")
 BATCHABLE_SIZE = 1 << 15  # elements of a gradient above which batches are slower
@@ -138,6 +140,14 @@ class FlatLoss:
         """Return two values of the loss, which differ if it is random."""
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             return float(self.loss()), float(self.loss())
+
+    def check_deterministic(self, remedy: str = "") -> None:
+        """Raise ValueError if the program draws a subsample, or two values of it differ."""
+        with DrawnSubsamples() as drawn:
+            values = self.two_values()
+        given = (remedy,) if remedy else ()
+        check_no_subsample(drawn.plates, *given)
+        check_deterministic(*values, *given)
 
     def objective(self) -> DeterministicLoss:
         """Return the loss with its derivatives as functions of a vector, for SciPy."""

@@ -21,7 +21,6 @@ from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.objectives.remembered import described, objective_of
 from moment_calculus.operations.shapes.coordinates import coordinates_of
 from moment_calculus.optimisation.batches import Arguments
-from moment_calculus.optimisation.minimiser import check_deterministic
 from moment_calculus.optimisation.outcome import Fit, check_dictionary
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from moment_calculus.predictions.site import checked_count
@@ -93,7 +92,7 @@ class PyroProblem:
     def __post_init__(self) -> None:
         with self.fixed_parameters():
             remedy = f"{WITHOUT_NOISE}; this one is of {described(self.elbo)}"
-            check_deterministic(*self.loss.two_values(), remedy)
+            self.loss.check_deterministic(remedy)
 
     @cached_property
     def objective(self) -> DeterministicLoss:

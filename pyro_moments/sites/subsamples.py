@@ -7,9 +7,26 @@ from collections.abc import Collection, Iterator
 from typing import Any
 from unittest import mock
 
+from pyro.poutine.messenger import Messenger
 from pyro.poutine.subsample_messenger import SubsampleMessenger
+from pyro.poutine.util import site_is_subsample
 
 SubsampledPlates = dict[str, tuple[int, int]]  # sizes of subsample and plate, by the plate's name
+
+
+class DrawnSubsamples(Messenger):
+    """Collects the plates that draw a subsample; a context."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plates: SubsampledPlates = {}
+
+    def _process_message(self, msg: Any) -> None:
+        if msg["value"] is not None or not site_is_subsample(msg):
+            return
+        size, part = msg["fn"].size, msg["fn"].subsample_size
+        if part is not None and part < size:
+            self.plates[msg["name"]] = part, size
 
 
 @contextlib.contextmanager
