@@ -102,7 +102,10 @@ def chain_bounds(outer: Any, inner: Any) -> Bounds:
     # exponentially
     finite = math.isfinite(inner_bounds.low) and math.isfinite(inner_bounds.high)
     slow = finite or not inner.superlinear
-    return Bounds(outer_bounds.low, outer_bounds.high, outer_bounds.open_ended and slow)
+    low = outer_bounds.low
+    if getattr(outer, "clips", False):  # a clip from above keeps what is positive positive
+        low = max(low, min(inner_bounds.low, outer_bounds.high))
+    return Bounds(low, outer_bounds.high, outer_bounds.open_ended and slow)
 
 
 def merge_knots(*knots: Knots) -> Knots:

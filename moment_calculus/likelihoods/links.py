@@ -14,6 +14,7 @@ from moment_calculus.functions.table import Integrated, Rescaled, activation
 from moment_calculus.likelihoods.expectations import expected_value
 from moment_calculus.numerics.arrays import Array, log_ndtr, namespace
 from moment_calculus.operations.elementwise import elementary
+from moment_calculus.operations.elementwise.complements import log_of_shifted_exponential
 from moment_calculus.operations.elementwise.factors import positive_joint, several_factors
 from moment_calculus.operations.elementwise.joint import of_joint
 from moment_calculus.operations.elementwise.sums import add
@@ -46,7 +47,15 @@ def log(operand: Any) -> Any:
         return math.log(operand) if isinstance(operand, int | float) else _log(operand)
     if (factors := several_factors(operand)) is not None:
         return reduce(add, map(log, factors))
-    transform = operand.function if isinstance(operand, Deferred) else None
+    if isinstance(operand, Deferred):
+        return _log_of_function(operand)
+    return elementary.log(operand)
+
+
+def _log_of_function(operand: Deferred) -> Any:
+    if (known := log_of_shifted_exponential(operand)) is not None:
+        return known
+    transform = operand.function
     if (
         isinstance(transform, Scaled)
         and isinstance(transform.shift, int | float)

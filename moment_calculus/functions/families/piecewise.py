@@ -98,6 +98,12 @@ class PiecewiseLinear(Activation):
         return values
 
     @property
+    def clips(self) -> bool:
+        """Whether it is the identity between its bounds."""
+        plain = set(self.slopes) <= {0.0, 1.0} and not self.jumps
+        return plain and self.origin == self.knots[0]
+
+    @property
     def bounds(self) -> tuple[float, float]:  # type: ignore[override]
         """Bounds of f, from the values at the knots and the outer slopes."""
         if not self.knots:

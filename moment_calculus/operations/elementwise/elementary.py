@@ -33,6 +33,7 @@ from moment_calculus.functions.table import (
     activation,
 )
 from moment_calculus.numerics.arrays import Array, digamma, gammaln, log_ndtr, namespace
+from moment_calculus.operations.elementwise.complements import log_of_shifted_exponential
 from moment_calculus.operations.elementwise.factors import (
     Joint,
     assume_positive,
@@ -119,6 +120,8 @@ def log(value: Value) -> Value:
         base, rate, factor = result
         shift = math.log(factor) if isinstance(factor, float | int) else _log(factor)
         return scale_shift(base, rate, shift)
+    if (known := log_of_shifted_exponential(value)) is not None:
+        return known
     if isinstance(value, Deferred) and (known := _known_log(value)) is not None:
         return known
     if (joint := positive_joint(value)) is not None:
@@ -154,6 +157,8 @@ def log1p(value: Value) -> Value:
     """Return log(1 + x) of a function x of a Gaussian; raise if it may be ≤ −1."""
     if isinstance(value, Deferred) and type(value.function) is Exp:
         return Deferred(value.base, activation("softplus"))
+    if (known := log_of_shifted_exponential(scale_shift(value, 1.0, 1.0))) is not None:
+        return known
     source = value if isinstance(value, Deferred) else _raise_undefined(value, "log1p")
     bounds = source.bounds.affine(1.0, 1.0)
     if not bounds.positive:

@@ -172,6 +172,9 @@ CASES: dict[str, tuple[Callable, str]] = {
     ),
     "logistic": regression(lambda h, f, s: h.dist.Bernoulli(logits=f), "binary"),
     "probabilities": regression(lambda h, f, s: h.dist.Bernoulli(1 / (1 + h.np.exp(-f))), "binary"),
+    "complementary log-log": regression(
+        lambda h, f, s: h.dist.Bernoulli(1 - h.np.exp(-h.np.exp(f))), "binary"
+    ),
     "binomial": regression(lambda h, f, s: h.dist.Binomial(9, logits=f), "counts"),
     "Poisson": regression(lambda h, f, s: h.dist.Poisson(h.np.exp(f)), "counts"),
     "negative binomial": regression(lambda h, f, s: negative_binomial(h, f), "counts"),
