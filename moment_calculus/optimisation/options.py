@@ -56,6 +56,7 @@ class Options:
     start: Fit | None = None
     float64: bool = False
     by_draws: bool | float = True
+    acknowledge: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -122,6 +123,19 @@ class Options:
             raise ValueError(
                 f"method={self.method!r} minimises one loss of all data: {', '.join(given)} "
                 "goes with method='adam'"
+            )
+
+    def check_book(self, objective: Any) -> None:
+        """Raise ValueError if an exact optimiser would exploit the errors of a rule book."""
+        propagation = getattr(objective, "propagation", None)
+        if self.method == "adam" or self.acknowledge or propagation is None:
+            return
+        book = propagation.rulebook
+        if not book.is_bound and getattr(objective, "propagation_kind", "") == "analytic":
+            raise ValueError(
+                f"the rule book {book.name!r} is no bound: method={self.method!r} follows its "
+                "errors to losses far below the true ones. Take rules='exact', or method='adam', "
+                "or acknowledge=True and compare with draws, see Fit.by_draws"
             )
 
     def settings(self, data: str, objective: Any, float64: bool) -> dict[str, Any]:

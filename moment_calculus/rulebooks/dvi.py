@@ -28,6 +28,8 @@ class _ByDVI(Delegating):
 
 
 class _DVI(RuleBook):
+    is_bound = True  # covariances alone are its own
+
     def ruled(self, function: Any) -> Any:
         """Return the function with the covariances of Wu et al. 2019."""
         parts = image_parts(function) if isinstance(function, PiecewiseLinear) else None

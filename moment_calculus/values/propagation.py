@@ -79,6 +79,11 @@ class RuleBook:
         return type(self).ruled is RuleBook.ruled and not self.functions
 
     @property
+    def is_bound(self) -> bool:
+        """Whether the means of all functions are exact, so that no optimiser can lower them."""
+        return self.is_exact and not self.operations
+
+    @property
     def has_terms(self) -> bool:
         """Whether the book adds terms to the loss, by :meth:`term`."""
         return type(self).term is not RuleBook.term

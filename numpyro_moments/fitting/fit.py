@@ -88,6 +88,7 @@ def fit(
     params: dict[str, Any] | None = None,
     float64: bool = False,
     by_draws: bool | float = True,
+    acknowledge: bool = False,
     seed: int = 0,
     **named: Any,
 ) -> Fit:
@@ -187,6 +188,8 @@ def fit(
             arguments have not the same rows, or the model does not run on fewer. It takes a
             tenth of the time of the fit, or two seconds of the processor if that is more; a
             number says how many. Random states of the user are left as they are.
+        acknowledge: whether to train by L-BFGS or Newton's method with a rule book whose means
+            are not exact, such as ``"vbp"``: its loss is no bound, and they exploit its errors.
 
     Returns:
         The trained parameters, the losses and why it stopped; ``params`` are those that
@@ -233,6 +236,7 @@ def fit(
         start=start,
         float64=float64,
         by_draws=by_draws,
+        acknowledge=acknowledge,
         seed=seed,
     )
     trained = fit_with(options, model, guide, data, named, objective, params)
@@ -258,6 +262,7 @@ def fit_with(
         streamed_model = with_prior(model, options.prior, source)
         params = params if options.start is None else options.start.params
         objective = OBJECTIVES.resumed(options.checkpoint, objective, guide)
+        options.check_book(objective)
         shapes = ArgumentShapes.of(source)
         problem, states = _begun(options, streamed_model, guide, objective, source, params)
         fits = [

@@ -98,6 +98,7 @@ def fit(
     start: Fit | None = None,
     float64: bool = False,
     by_draws: bool | float = True,
+    acknowledge: bool = False,
     seed: int = 0,
     **named: Any,
 ) -> Fit:
@@ -204,6 +205,8 @@ def fit(
             arguments have not the same rows, or the model does not run on fewer. It takes a
             tenth of the time of the fit, or two seconds of the processor if that is more; a
             number says how many. Random states of the user are left as they are.
+        acknowledge: whether to train by L-BFGS or Newton's method with a rule book whose means
+            are not exact, such as ``"vbp"``: its loss is no bound, and they exploit its errors.
 
     Returns:
         The guide, whose parameters are trained in place, the losses and why it stopped.
@@ -249,6 +252,7 @@ def fit(
         start=start,
         float64=float64,
         by_draws=by_draws,
+        acknowledge=acknowledge,
         seed=seed,
     )
     trained = fit_with(options, model, guide, data, named, objective, scheduler)
@@ -273,6 +277,7 @@ def fit_with(
         convert = to_float64 if options.float64 else lambda part: part
         source = options.source(convert(data), convert(named), _rows, convert, GlobalRandomState())
         objective = OBJECTIVES.resumed(options.checkpoint, objective, guide)
+        options.check_book(objective)
         task = FitTask(
             options=options,
             objective=objective or DeterministicELBO(),
@@ -483,11 +488,7 @@ def best_of(task: FitTask, guide: Callable) -> tuple[Fit, Parameters]:
 
 
 def _copied(guide: Any) -> Any:
-    """Return a copy of a guide that has not been called.
-
-    Guides of Pyro lose their model when they are copied, the original as well as the
-    copy.
-    """
+    """Return a copy of an uncalled guide; both keep the model, which Pyro's copies lose."""
     parts = list(guide.modules()) if isinstance(guide, torch.nn.Module) else []
     models: list[Any] = [getattr(part, "_model", None) for part in parts]
     new = copy.deepcopy(guide)

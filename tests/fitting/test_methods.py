@@ -146,6 +146,16 @@ def test_options_that_cannot_be_served_are_refused(host, message):
         trained(host, **options)
 
 
+@pytest.mark.parametrize("method", ["newton", "lbfgs"])
+def test_a_rule_book_that_is_no_bound_is_to_be_acknowledged(host, method):
+    objective = host.package.DeterministicELBO(rules="first_order")
+    with pytest.raises(ValueError, match=r"'first_order' is no bound.*acknowledge=True"):
+        trained(host, objective=objective, method=method)
+    options = {"acknowledge": True} if method == "newton" else {"rules": "dvi"}
+    objective = host.package.DeterministicELBO(rules=options.pop("rules", "first_order"))
+    assert trained(host, objective=objective, method=method, steps=2, **options)[0].steps
+
+
 def test_nothing_to_train_is_refused(host):
     def certain(y):
         with host.language.plate("data", len(y)):
