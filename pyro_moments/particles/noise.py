@@ -83,6 +83,9 @@ _OUT_OF_PLACE: dict[Callable, Callable] = {
     torch.Tensor.exponential_: _exponential,
     torch.Tensor.cauchy_: _cauchy,
     F.gumbel_softmax: _gumbel_softmax,
+    # aliases, of which torch.vmap knows only the second
+    torch.moveaxis: torch.movedim,
+    torch.Tensor.moveaxis: torch.Tensor.movedim,
 }
 
 

@@ -27,12 +27,10 @@ FIRST = {  # functions whose first argument is not the random one
 def test_every_rule_is_reached_and_never_returns_the_mean(function):
     """A result is random, certain by construction, or a refusal: never a plain tensor of means."""
     outcomes = []
-    name = function.__name__
 
     def call(h):
         for arguments in ARGUMENTS:
-            first = [h * 1.0] if name in SEQUENCES else h * 1.0
-            operands = FIRST.get(name, lambda h, rest: (h, *rest))(first, arguments)
+            operands = operands_of(function, h, arguments)
             try:
                 outcomes.append(
                     MomentTensor.__torch_function__(function, (MomentTensor,), operands)
@@ -50,6 +48,38 @@ def test_every_rule_is_reached_and_never_returns_the_mean(function):
         parts = outcome if isinstance(outcome, tuple | list) else (outcome,)
         random = any(isinstance(part, MomentTensor) for part in parts)
         assert random or isinstance(outcome, UnsupportedMoments) or function in certain
+
+
+def operands_of(function, h, arguments):
+    first = [h * 1.0] if function.__name__ in SEQUENCES else h * 1.0
+    return FIRST.get(function.__name__, lambda h, rest: (h, *rest))(first, arguments)
+
+
+def is_of_numbers(function, arguments):
+    """Whether torch takes the arguments, and gives numbers that have a mean."""
+    try:
+        found = function(*operands_of(function, NOISY.mean, arguments))
+    except Exception:  # arguments of another kind than the function's
+        return False
+    parts = found if isinstance(found, tuple | list) else (found,)
+    return all(isinstance(part, torch.Tensor) and part.is_floating_point() for part in parts)
+
+
+def test_every_rule_is_for_what_also_runs_by_draws():
+    ran = 0
+    for function in RULES:
+        for arguments in ARGUMENTS:
+            call = lambda h: function(*operands_of(function, h, arguments))  # noqa: B023, E731
+            if not is_of_numbers(function, arguments):
+                continue
+            try:
+                propagate(call, NOISY)
+            except UnsupportedMoments:
+                continue
+            propagate(call, NOISY, propagation="sampled", num_particles=2)
+            ran += 1
+            break
+    assert ran > 300
 
 
 TORCH_ERRORS = {
