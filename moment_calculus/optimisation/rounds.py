@@ -21,6 +21,7 @@ from moment_calculus.optimisation.outcome import Outcome
 Report = Callable[[float], None] | None
 
 DRIFT = 4.0  # factor by which a unit may change within a round
+NO_CURVATURE = "the curvature of the loss is not finite"
 FLAT = 1e-5  # nats that a slope may promise if no step lowers the loss
 
 
@@ -96,7 +97,7 @@ class Round:
         """Return the Hessian by the steps."""
         matrix = self._cached_value("hessian", position, self.objective.hessian)
         if not np.isfinite(matrix).all():
-            raise FloatingPointError("the curvature of the loss is not finite")
+            raise FloatingPointError(NO_CURVATURE)
         return self.units[:, None] * matrix * self.units
 
     def hessian_product(self, position: np.ndarray, direction: np.ndarray) -> np.ndarray:

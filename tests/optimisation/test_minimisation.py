@@ -155,6 +155,15 @@ def test_a_curvature_that_is_not_finite_ends_the_training():
     assert found.reason == "stopped: the curvature of the loss is not finite"
 
 
+def test_newton_goes_around_where_the_curvature_is_not_finite():
+    def overflowing(place):
+        return curvature(place) * (np.nan if place[3:].max() < -2.5 else 1.0)
+
+    found = METHODS["newton"](replace(GAUSSIAN, hessian=overflowing), START)
+    assert found.converged
+    np.testing.assert_allclose(found.place[:3], SCALES, rtol=1e-6)
+
+
 def test_scales_wait_until_locations_are_found():
     """In the first steps of L-BFGS, which end before the locations' own convergence."""
     places = []
