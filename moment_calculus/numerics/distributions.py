@@ -14,6 +14,7 @@ from moment_calculus.numerics.quadrature import POINTS, legendre
 
 MAX_MOMENT = 1e30  # larger moments do not tell where the quantiles are
 BRACKET_GROWTH = 4.0  # factor by which a bracket grows
+MAX_CHORDS = 24  # rounds after which a bracket is halved, whatever the chord says
 MAX_SEARCH_ROUNDS = 500  # most rounds of widening and halving a bracket
 LEFT, RIGHT, BISECTING, FAILED = 0, 1, 2, 3  # phases of a search
 MAX_ELEMENTS = 2**13  # most elements in a round
@@ -34,38 +35,65 @@ def invert_increasing(
     bounds: tuple[Any, Any] = (-math.inf, math.inf),
     slack: Array | float = -1.0,
     resolution: float = 0.0,
+    continuous: bool = False,
 ) -> Array:
     """Return where an increasing function takes the values ``levels``; NaN where it is NaN.
 
     A bracket around ``centre`` of half-width ``half_width`` is widened, then halved until the
     function is within ``slack`` of the levels, or the bracket as narrow as ``resolution``; by
-    default as far as the precision goes.
+    default as far as the precision goes. The normal quantiles of a ``continuous`` distribution
+    function are almost a straight line: the bracket is divided where their chord is zero, until
+    they are within 1e-10 of those of the levels, or 2e-6 in single precision.
     """
     xp = namespace(levels)
     centre = xp.where(xp.abs(centre) < MAX_MOMENT, centre, xp.zeros_like(centre))
     is_usable = (half_width < MAX_MOMENT) & (half_width > 0)
     half_width = xp.where(is_usable, half_width, xp.ones_like(half_width))
     lower, upper = (xp.zeros_like(centre) + bound for bound in bounds)
+    targets = _deviations(levels) if continuous else levels
 
     # The function is called only here, to save JAX's compile time.
     def step(search: _Search) -> _Search:
         x = xp.minimum(xp.maximum(search.next_point(xp, centre), lower), upper)
-        return search.update(xp, x, increasing(x) - levels, slack, (x <= lower, x >= upper))
+        found = increasing(x)
+        excess, close = found - levels, xp.abs(found - levels) <= slack
+        gap = 0 * excess  # without gaps there is no chord, and the bracket is halved
+        if continuous:
+            excess = gap = _deviations(xp.astype(found, levels.dtype)) - targets
+            close = close | is_level(found, levels)
+        return search.update(xp, x, excess, gap, close, (x <= lower, x >= upper))
 
     zero = xp.zeros_like(centre)
-    start = _Search(zero, zero, -half_width, zero, constants(0.0, centre))
+    start = _Search(zero, zero, -half_width, zero, constants(0.0, centre), zero, zero, zero)
     search = while_loop(lambda state: state.is_open(xp, resolution), step, start)
     return xp.where(search.phase == FAILED, math.nan, search.middle())
 
 
+def is_level(found: Array, levels: Array) -> Array:
+    """Tell where normal quantiles of found levels are those of the levels, but for rounding."""
+    xp = namespace(found)
+    least = 2e-6 if float(xp.finfo(found.dtype).eps) > 1e-10 else 1e-10
+    return xp.abs(_deviations(xp.astype(found, levels.dtype)) - _deviations(levels)) < least
+
+
+def _deviations(levels: Array) -> Array:
+    """Return normal quantiles, finite at levels of zero and one."""
+    limits = namespace(levels).finfo(levels.dtype)
+    smallest = float(limits.smallest_normal)
+    return ndtri(namespace(levels).clip(levels, min=smallest, max=1 - float(limits.eps)))
+
+
 class _Search(NamedTuple):
-    """State of a bracket search: the lower end first, then the upper, then bisection."""
+    """State of a bracket search: the lower end first, then the upper, then inside."""
 
     low: Array
     high: Array
     step: Array  # from the centre to the next point
     phase: Array  # LEFT, RIGHT, BISECTING or FAILED
     rounds: Array
+    low_gap: Array  # how far the function is from its level at the ends
+    high_gap: Array
+    side: Array  # at which end the last point was put, −1 or 1
 
     def middle(self) -> Array:
         return self.low + (self.high - self.low) / 2
@@ -80,26 +108,40 @@ class _Search(NamedTuple):
 
     def next_point(self, xp: Any, centre: Array) -> Array:
         """Return where to evaluate the function next."""
-        return xp.where(self.phase < BISECTING, centre + self.step, self.middle())
+        return xp.where(self.phase < BISECTING, centre + self.step, self._inside(xp))
+
+    def _inside(self, xp: Any) -> Array:
+        """Return where the chord is zero in the first rounds, then the middle."""
+        width, rise = self.high - self.low, self.high_gap - self.low_gap
+        share = -self.low_gap / xp.where(rise > 0, rise, 1.0)
+        usable = (rise > 0) & (share > 0) & (share < 1) & (self.rounds < MAX_CHORDS)
+        return self.low + width * xp.where(usable, share, 0.5)
 
     def update(
-        self, xp: Any, x: Array, excess: Array, slack: Array | float, at_bounds: tuple
+        self, xp: Any, x: Array, excess: Array, gap: Array, close: Array, at_bounds: tuple
     ) -> _Search:
         """Return the next state, given the function's excess over the levels at x."""
         below, above = (excess < 0) | at_bounds[0], (excess >= 0) | at_bounds[1]
         left, right = self.phase == LEFT, self.phase == RIGHT
         bisecting = self.phase == BISECTING
         got_low, got_high = left & below, right & above
-        close = bisecting & (xp.abs(excess) <= slack)
+        close = bisecting & close
         failed = xp.isnan(excess) & ~at_bounds[0] & ~at_bounds[1]
         phase = xp.where(got_low | got_high, self.phase + 1, self.phase)
         wider = xp.where(left | right, BRACKET_GROWTH * self.step, self.step)
+        lower, higher = got_low | (bisecting & below), got_high | (bisecting & ~below)
+        # An end that stays twice counts half, so that the other moves too (the Illinois method).
+        side = xp.where(below, -xp.ones_like(x), xp.ones_like(x))
+        fading = xp.where(bisecting & (side == self.side), 0.5, 1.0)
         return _Search(
-            xp.where(got_low | (bisecting & below) | close, x, self.low),
-            xp.where(got_high | (bisecting & ~below) | close, x, self.high),
+            xp.where(lower | close, x, self.low),
+            xp.where(higher | close, x, self.high),
             xp.where(got_low, xp.abs(self.step), wider),
             xp.where(failed, FAILED + 0 * phase, phase),
             self.rounds + 1,
+            xp.where(lower, gap, self.low_gap * fading),
+            xp.where(higher, gap, self.high_gap * fading),
+            xp.where(bisecting, side, self.side),
         )
 
 

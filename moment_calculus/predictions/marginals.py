@@ -16,9 +16,11 @@ from moment_calculus.numerics.arrays import (
     constants,
     namespace,
     ndtr,
+    ndtri,
     positive_part,
     safe_scale,
 )
+from moment_calculus.numerics.derivatives import may_read
 from moment_calculus.numerics.distributions import (
     binary_entropy,
     class_cumulative,
@@ -29,12 +31,14 @@ from moment_calculus.numerics.distributions import (
     density_entropy,
     entropy_term_from_log,
     invert_increasing,
+    is_level,
     normal_quantile,
     sum_over_counts,
 )
 from moment_calculus.numerics.execution import by_numpy
 from moment_calculus.numerics.quadrature import adaptive_integral
 
+FIRST_BRACKET, NEXT_BRACKET = 0.3, 1e-3  # standard deviations from where a quantile is expected
 LOG_2PI_E = math.log(2 * math.pi * math.e)
 # Quadratures of a density have panels between the quantiles at these levels.
 TAILS = (1e-10, 1e-8, 1e-6, 1e-4, 1e-3)
@@ -189,7 +193,15 @@ class ContinuousMarginal(Marginal):
 
     def quantile(self, levels: Array, moments: PredictiveMoments) -> Array:
         """Return quantiles by inversion of the distribution function."""
-        return adaptive_integral(lambda: self._inverse(levels, moments), 1e-8, relative=True)
+        starts: list[Array] = []  # quantiles by the rules of fewer points
+
+        def found() -> Array:
+            start = starts[-1] if starts else None
+            if start is None or not self._are_quantiles(start, levels):
+                starts.append(self._inverse(levels, moments, start=start))
+            return starts[-1]
+
+        return adaptive_integral(found, 1e-8, relative=True)
 
     def cdf(self, value: Array, moments: PredictiveMoments) -> Array:
         """Return the distribution function, zero or one beyond the bounds."""
@@ -206,11 +218,28 @@ class ContinuousMarginal(Marginal):
         result = xp.where(below, 0.0, xp.where(value >= high, 1.0, result))
         return xp.where(xp.isnan(value), math.nan, result)
 
-    def _inverse(self, levels: Array, moments: PredictiveMoments, slack: Any = -1.0) -> Array:
+    def _are_quantiles(self, values: Array, levels: Array) -> bool:
+        """Tell whether values are quantiles, by the rule that is tried, where that can be read."""
+        if not may_read(values):
+            return False
+        return bool(namespace(values).all(is_level(self.cumulative(values), levels)))
+
+    def _inverse(
+        self,
+        levels: Array,
+        moments: PredictiveMoments,
+        slack: Any = -1.0,
+        start: Array | None = None,
+    ) -> Array:
+        """Return quantiles by a search around those of a Normal, or around given ones."""
         xp = namespace(moments.mean)
         broadcast, centre, width = xp.broadcast_arrays(levels, moments.mean, moments.variance**0.5)
+        centre = centre + width * ndtri(broadcast) if start is None else start
+        width = (FIRST_BRACKET if start is None else NEXT_BRACKET) * width
         try:
-            return invert_increasing(self.cumulative, broadcast, centre, width, self.bounds, slack)
+            return invert_increasing(
+                self.cumulative, broadcast, centre, width, self.bounds, slack, continuous=True
+            )
         except NotImplementedError:
             raise no_quantiles(self.name, self.family) from None
 

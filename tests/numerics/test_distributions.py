@@ -32,10 +32,11 @@ CONTINUOUS = [scipy.stats.cauchy(2.0), scipy.stats.norm(1e5, 1e-3), scipy.stats.
 
 
 @pytest.mark.parametrize("fn", CONTINUOUS, ids=["cauchy", "normal", "lognormal"])
+@pytest.mark.parametrize("continuous", [False, True])
 @pytest.mark.parametrize("start", [(0.0, 1.0), (np.nan, np.inf), (1e200, 1e200), (3.0, 0.0)])
-def test_inverse_of_a_distribution_function(fn, start):
+def test_inverse_of_a_distribution_function(fn, start, continuous):
     centre, width = (np.full(4, number) for number in start)
-    found = invert_increasing(fn.cdf, LEVELS, centre, width, fn.support())
+    found = invert_increasing(fn.cdf, LEVELS, centre, width, fn.support(), continuous=continuous)
     np.testing.assert_allclose(found, fn.ppf(LEVELS), rtol=1e-9)
 
 
@@ -186,6 +187,30 @@ def test_quantiles_of_points():
     np.testing.assert_array_equal(
         empirical_quantile(values[:1], levels), np.tile(values[0], (5, 1))
     )
+
+
+def test_a_continuous_inverse_takes_few_evaluations():
+    """Of a mixture of two, in whose gap the distribution function is flat."""
+    calls = []
+
+    def cumulative(x):
+        calls.append(x)
+        return (scipy.stats.norm.cdf(x) + scipy.stats.norm.cdf(x - 30)) / 2
+
+    levels = np.array([1e-4, 0.05, 0.95])
+    found = invert_increasing(cumulative, levels, 15 + 0 * levels, 15 + 0 * levels, continuous=True)
+    np.testing.assert_allclose(cumulative(found), levels, rtol=1e-8)
+    assert len(calls) < 40
+    calls.clear()
+    centre = scipy.stats.norm.ppf(levels * 1.01)
+    invert_increasing(
+        lambda x: calls.append(x) or scipy.stats.t(9).cdf(x),
+        levels,
+        centre,
+        0.3 + 0 * levels,
+        continuous=True,
+    )
+    assert len(calls) < 15
 
 
 def test_inversion_may_stop_early():
