@@ -436,5 +436,7 @@ def discrete_remedy(framework: str) -> str:
         "marginalise it in the model, by a factor of the logsumexp of the terms of its values, or "
         "by MixtureSameFamily with sample_sites= of the sites of its components; or use "
         f"{framework}'s "
-        "TraceEnum_ELBO; hide it from an automatic guide only if the model enumerates it"
+        "TraceEnum_ELBO; hide it from an automatic guide only if the model enumerates it; hidden "
+        "zeros and ones have moments without a site, by "
+        f"{framework.lower()}_moments.units.bernoulli_logistic(logits)"
     )

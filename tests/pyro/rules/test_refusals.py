@@ -131,7 +131,10 @@ REFUSALS = {
         loss(discrete, discrete_guide), r"'z' is discrete \(Bernoulli\)", "TraceEnum_ELBO", ("z",)
     ),
     "discrete site hidden from the guide": Refusal(
-        loss(discrete, other_guide), "'z' is discrete", "marginalise it in the model", ("z",)
+        loss(discrete, other_guide),
+        "'z' is discrete",
+        r"marginalise it in the model.*pyro_moments\.units\.bernoulli_logistic",
+        ("z",),
     ),
     "discrete site to be drawn": Refusal(
         loss(discrete, discrete_guide, sample_sites=["z"]),
