@@ -188,8 +188,7 @@ def fit(
             arguments have not the same rows, or the model does not run on fewer. It takes a
             tenth of the time of the fit, or two seconds of the processor if that is more; a
             number says how many. Random states of the user are left as they are.
-        acknowledge: whether to train by L-BFGS or Newton's method with a rule book whose means
-            are not exact, such as ``"vbp"``: its loss is no bound, and they exploit its errors.
+        acknowledge: whether L-BFGS and Newton's method may take a rule book that is no bound.
 
     Returns:
         The trained parameters, the losses and why it stopped; ``params`` are those that

@@ -43,6 +43,7 @@ from pyro_moments.fitting.parameters import (
     Parameters,
     ParameterSnapshot,
     double_precision,
+    frozen_parameters,
     new_parameters,
     parameters_to_float64,
     remember_fit,
@@ -205,8 +206,7 @@ def fit(
             arguments have not the same rows, or the model does not run on fewer. It takes a
             tenth of the time of the fit, or two seconds of the processor if that is more; a
             number says how many. Random states of the user are left as they are.
-        acknowledge: whether to train by L-BFGS or Newton's method with a rule book whose means
-            are not exact, such as ``"vbp"``: its loss is no bound, and they exploit its errors.
+        acknowledge: whether L-BFGS and Newton's method may take a rule book that is no bound.
 
     Returns:
         The guide, whose parameters are trained in place, the losses and why it stopped.
@@ -255,7 +255,8 @@ def fit(
         acknowledge=acknowledge,
         seed=seed,
     )
-    trained = fit_with(options, model, guide, data, named, objective, scheduler)
+    with frozen_parameters(model):
+        trained = fit_with(options, model, guide, data, named, objective, scheduler)
     if options.float64 and torch.get_default_dtype() is torch.float32:
         leave_in_single(trained, model, data, named)
     return trained.with_model(model, VERBS)

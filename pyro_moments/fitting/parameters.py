@@ -14,6 +14,7 @@ import torch
 from pyro import poutine
 from torch.distributions import transform_to
 
+from moment_calculus.errors import warn_user
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.response.problem import parameter_names_error, parameter_shape_error
 from pyro_moments._host import tree_map
@@ -209,6 +210,33 @@ def new_parameters(guide: Any) -> Iterator[None]:
         yield
         trained = store.get_state()
     store.set_state(trained)
+
+
+@contextlib.contextmanager
+def frozen_parameters(model: Any) -> Iterator[None]:
+    """Leave a module's parameters without ``requires_grad`` as they are, and warn of that.
+
+    Pyro's store would switch their gradients on: in this context they are buffers.
+    """
+    modules = dict(model.named_modules()) if isinstance(model, torch.nn.Module) else {}
+    frozen = [
+        (prefix, module, name, parameter)
+        for prefix, module in modules.items()
+        for name, parameter in module._parameters.items()
+        if parameter is not None and not parameter.requires_grad
+    ]
+    if frozen:
+        names = ", ".join(f"{prefix}.{name}".lstrip(".") for prefix, _, name, _ in frozen)
+        warn_user(f"fit does not train {names}, whose requires_grad is False", UserWarning)
+    for _, module, name, parameter in frozen:
+        del module._parameters[name]
+        module._buffers[name] = parameter.detach()
+    try:
+        yield
+    finally:
+        for _, module, name, parameter in frozen:
+            del module._buffers[name]
+            module._parameters[name] = parameter
 
 
 # Earlier results of a guide that can start anew.
