@@ -98,11 +98,12 @@ def joint_value(joint: Joint, infinite: bool = False) -> Gaussian:
     """Return a function of at most three Gaussians with its moments, by quadrature.
 
     The functions have to be smooth over one unit of the Gaussians, as exponentials, logistic
-    functions and their logarithms are: measured relative errors of means and variances of log(a
-    + b), 1 / (a + b) and a / (a + b), log-normal a and b, are 1e-9, 1e-5 and 1e-3 at standard
-    deviations of the logarithms of 1, 2 and 3. Covariances with Gaussians are exact, those of
-    components with each other have the correlations of the linear part: the variance of a sum
-    of three such logarithms that share a is 1.5 % off where their variances are .1 to .6.
+    functions and their logarithms are: measured relative errors of variances of log(a + b), 1 /
+    (a + b) and a / (a + b), log-normal a and b, are 1e-14, 3e-7 and 5e-5 at standard deviations
+    of the logarithms of 1, 2 and 3, those of means smaller. Covariances with Gaussians are
+    exact, those of components with each other have the correlations of the linear part: the
+    variance of a sum of three such logarithms that share a is 1.5 % off where variances of the
+    Gaussians are .1 to .6.
     """
     drivers = drivers_of(joint)
     axis = drivers.gaussians[0].axis
