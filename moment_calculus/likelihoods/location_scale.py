@@ -21,6 +21,7 @@ from moment_calculus.likelihoods.expectations import (
     smooth_expectation,
 )
 from moment_calculus.likelihoods.links import log
+from moment_calculus.likelihoods.tails import tail_of
 from moment_calculus.numerics.arrays import (
     Array,
     cast_clipped,
@@ -280,9 +281,11 @@ def _moments(residual: Any) -> tuple[Array, Any]:
 def _exponential_scale(residual: Any, driver: Gaussian, factor: Any) -> Array:
     """Return E[log N] for scale = factor · exp(h), by completing the square."""
     mean, variance, covariance = _moments_with_driver(residual, driver)
-    shifted = mean - 2 * covariance  # the mean of r under the weight exp(−2h)
-    weight = infinite_where_capped(capped_exp(2 * (driver.variance - driver.mean))) / factor**2
-    squared = product_or_zero(shifted * shifted + variance, weight)
+    tail = tail_of(driver, residual, rate=-2.0)
+    shifted = mean - 2 * covariance + tail.mean  # the mean of r under the weight exp(−2h)
+    exponent = 2 * (driver.variance - driver.mean) + tail.log_mass
+    weight = infinite_where_capped(capped_exp(exponent)) / factor**2
+    squared = product_or_zero(shifted * shifted + (variance + tail.variance), weight)
     return -0.5 * (LOG_2PI + squared) - driver.mean - log(factor)
 
 

@@ -74,6 +74,17 @@ def tails_and_density(t: Array) -> tuple[Array, Array, Array, Array]:
     return reach * first, first, quotient * first, density
 
 
+def scaled_tail_moments(t: Array) -> tuple[Array, Array, Array]:
+    """Return T_k(t)/φ(t) of :func:`tail_moments`, for t ≥ 0 of any size."""
+    held = namespace(t).clip(t, max=LIMIT)
+    quotient = _tail_quotient(held)
+    reach = held + quotient
+    first = 1 / (1 + held * reach)
+    falling = LIMIT / namespace(t).clip(t, min=LIMIT)  # T_k is 1/tᵏ⁺¹ there
+    zeroth, first = falling * reach * first, falling * falling * first
+    return zeroth, first, falling * quotient * first
+
+
 def _clipped(t: Array) -> Array:
     """Return thresholds t ≥ 0 up to LIMIT, which replaces those whose tails count as 0."""
     xp = namespace(t)
