@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.numerics.tilted_rectifier import tilted_rectifier
 from moment_calculus.operations.linear.maps import LinearMap
-from moment_calculus.operations.shapes.selection import is_integer
 from moment_calculus.values import Gaussian
 from moment_calculus.values.propagation import EXACT
 from moment_calculus.values.spread import overlap
@@ -24,19 +23,15 @@ class Output(NamedTuple):
     """A linear function of the outputs of a layer, row by row."""
 
     layer: Gaussian
+    units: Gaussian  # hidden
+    matrix: Gaussian  # that maps them, [outputs, units]
     coefficients: Array  # [*rows, outputs]
     chosen: range  # outputs that may have a coefficient other than zero
 
-    @property
-    def units(self) -> Gaussian:
-        """Return the hidden units."""
-        return self.layer.step.mapped
-
     def weights(self) -> tuple[Array, Array]:
         """Return the mean and the variance of what the units are multiplied by, [*rows, units]."""
-        weight = self.layer.step.random_matrix
         squared = self.coefficients * self.coefficients
-        return self.coefficients @ weight.mean, squared @ weight.variance
+        return self.coefficients @ self.matrix.mean, squared @ self.matrix.variance
 
 
 class Tail(NamedTuple):
@@ -68,6 +63,7 @@ def tail_of(exponent: Gaussian, other: Any, rate: float = 1.0) -> Tail:
 
 
 def _tail(head: Output, other: Output | None, rate: float) -> Tail:
+    assert head.units.step.function is not None
     base, xp = head.units.step.function[0], namespace(head.coefficients)
     mean, variance = head.weights()
     slope, curvature = rate * mean, rate * rate * variance
@@ -96,7 +92,7 @@ def _shared_variance(head: Output, other: Output, rate: float) -> Array | None:
     if other.layer is not head.layer or not set(head.chosen) & set(other.chosen):
         return None
     both = rate * head.coefficients * other.coefficients
-    return both @ head.layer.step.random_matrix.variance
+    return both @ head.matrix.variance
 
 
 def output_of(value: Gaussian) -> Output | None:
@@ -111,11 +107,20 @@ def _pulled(value: Gaussian, cotangent: Array, axes: tuple) -> Output | None:
     if tuple(cotangent.shape[1:]) != value.shape:
         return None
     if isinstance(step, LinearMap):
-        rows = axes == tuple(range(-len(value.shape), -1)) and _has_own_weights(step)
-        return Output(value, cotangent[0], range(value.shape[-1])) if rows else None
-    if not _is_linear(value):
-        return None
-    ends, others = list[Output](), list[Gaussian]()
+        in_place = axes == tuple(range(-len(value.shape), -1)) and _has_own_weights(step)
+        outputs = range(value.shape[-1])
+        return _output(value, step, cotangent[0], outputs) if in_place else None
+    return _pulled_through(value, cotangent, axes) if _is_linear(value) else None
+
+
+def _output(layer: Gaussian, step: LinearMap, coefficients: Array, chosen: range) -> Output:
+    assert step.mapped is not None
+    return Output(layer, step.mapped, step.random_matrix, coefficients, chosen)
+
+
+def _pulled_through(value: Gaussian, cotangent: Array, axes: tuple) -> Output | None:
+    """Follow the inputs of a linear step back, to one layer; others may not depend on it."""
+    step, ends, others = value.step, list[Output](), list[Gaussian]()
     for place, source in enumerate(step.inputs):
         moved = tuple(step.same_rows(value, place, axis) for axis in axes)
         pulled = None if None in moved else step.pull(value, place, cotangent)
@@ -124,16 +129,17 @@ def _pulled(value: Gaussian, cotangent: Array, axes: tuple) -> Output | None:
             others.append(source)
         else:
             ends.append(end)
-    same = ends and all(end.layer is ends[0].layer for end in ends)
-    if not same or any(overlap(part, ends[0].layer) for part in others):
+    if not ends or any(end.layer is not ends[0].layer for end in ends):
         return None
-    layer, coefficients, chosen = ends[0]
+    if any(overlap(part, ends[0].layer) for part in others):
+        return None
+    if len(ends) > 1:
+        total = sum(end.coefficients for end in ends[1:]) + ends[0].coefficients
+        return ends[0]._replace(coefficients=total, chosen=range(ends[0].layer.shape[-1]))
     key = getattr(step, "key", None)
-    if step.inputs[0] is layer and is_integer(key):
-        return Output(layer, coefficients, chosen[key : key + 1 or None])
-    for end in ends[1:]:
-        coefficients, chosen = coefficients + end.coefficients, range(layer.shape[-1])
-    return Output(layer, coefficients, chosen)
+    if step.inputs[0] is ends[0].layer and isinstance(key, int):
+        return ends[0]._replace(chosen=ends[0].chosen[key : key + 1 or None])
+    return ends[0]
 
 
 def _is_linear(value: Gaussian) -> bool:

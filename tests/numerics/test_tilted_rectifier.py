@@ -58,7 +58,9 @@ def test_mass_and_moments(asarray, dtype, order):
     np.testing.assert_allclose(np.asarray(mass), total, rtol=tolerance, atol=tolerance)
     found = np.stack([np.asarray(moment) for moment in moments])
     unit = np.sqrt(given[1]) ** ORDERS[:order, 0]
-    np.testing.assert_allclose(found / unit, expected[:order] / unit, rtol=10 * tolerance, atol=1e-6)
+    np.testing.assert_allclose(
+        found / unit, expected[:order] / unit, rtol=10 * tolerance, atol=1e-6
+    )
 
 
 def test_slopes():
@@ -77,8 +79,10 @@ def test_where_the_mass_is_infinite_it_falls_by_the_curvature(dtype):
     one = torch.ones(4, dtype=dtype)
     mass, moments = tilted_rectifier(0 * one, one, 0 * one, curvature)
     (slope,) = torch.autograd.grad(mass.sum(), curvature)
-    assert torch.isfinite(mass).all() and all(torch.isfinite(part).all() for part in moments)
-    assert (slope > 1).all() and (mass[1:] > mass[:-1]).all()
+    assert torch.isfinite(mass).all()
+    assert all(torch.isfinite(part).all() for part in moments)
+    assert (slope > 1).all()
+    assert (mass[1:] > mass[:-1]).all()
     assert slope[1:].tolist() == pytest.approx([0.5 / SMALLEST] * 3, rel=0.1)
 
 
