@@ -3,7 +3,7 @@
 An output with random weights, t = Σ w_j h_j + rest, is matched by a Gaussian elsewhere. Given
 the units it is one, so that E exp(t) is a product over independent units of E exp(μ_j h_j + ½
 σ_j² h_j²), and under that weight another output has sums over units as its mean and variance.
-Measured for networks of one hidden layer: the expected log density is exact, where that of the
+Measured for networks of one hidden layer: the expected log density is exact, where that of a
 Gaussian was off by up to 8 %.
 """
 

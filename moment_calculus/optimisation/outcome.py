@@ -17,6 +17,7 @@ RECENT = 100  # losses of mini-batches that are averaged for a comparison
 TOLERANCE = 0.5  # nats of E log p that count as equal, and
 TOLERATED_SHARE = 0.02  # this share of it, if that is more
 ERRORS_TO_AGREE, ERRORS_TO_CONTRADICT = 2.0, 3.0  # standard errors
+RELIABLE_TAIL = 0.7  # Pareto shape up to which a mean converges (Vehtari et al. 2024)
 WITHOUT_VARIANCE = 0.5  # Pareto shape from which a distribution has no variance
 LARGEST_TAIL = 1.0  # Pareto shape from which a distribution has no mean, and
 CERTAIN_TAIL = 1.2  # with the error of an estimated shape
@@ -41,7 +42,8 @@ class ByDraws(NamedTuple):
         """Return "agrees", "contradicts", "cannot tell" or "not run".
 
         Draws agree if the loss differs by less than the larger of half a nat and 2 % of E
-        log p, also two standard errors further off. They contradict if it differs by
+        log p, also two standard errors further off, and their tail lets a mean converge.
+        They contradict if it differs by
         more, and by more than three standard errors, or if the mean of the draws is larger
         by that much and rises with every further draw, for their tail has no mean. Draws of
         a tail without a variance are mostly below their mean, and do not contradict from
@@ -50,7 +52,8 @@ class ByDraws(NamedTuple):
         if math.isnan(self.loss):
             return NOT_RUN
         difference = abs(self.value - self.loss)
-        if difference + ERRORS_TO_AGREE * self.standard_error <= self.tolerance:
+        reach = difference + ERRORS_TO_AGREE * self.standard_error
+        if reach <= self.tolerance and self.tail <= RELIABLE_TAIL:
             return AGREES
         has_no_mean = self.tail >= CERTAIN_TAIL and self.value > self.loss
         is_certain = difference > ERRORS_TO_CONTRADICT * self.standard_error and (
