@@ -16,7 +16,7 @@ from moment_calculus.values.covariances import elementwise_covariance
 from tests.backward.cases import by_reference
 from tests.backward.programs import CASES
 
-NETWORK = next(case for case in CASES if case.name == "perceptron of relu")
+NETWORK = next(case for case in CASES if case.name == "perceptron of tanh")
 Y = torch.tensor([0.3, -1.0, 2.0, 0.5], dtype=torch.float64)
 
 

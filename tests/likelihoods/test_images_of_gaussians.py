@@ -80,7 +80,6 @@ PRIORS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", PRIORS)
 def test_the_loss_of_a_joint_posterior_is_the_evidence(name):
     prior, covariance = PRIORS[name]
@@ -95,7 +94,6 @@ def test_the_loss_of_a_joint_posterior_is_the_evidence(name):
     assert float(fit.loss) == pytest.approx(-evidence.logpdf(Y), rel=1e-5)
 
 
-@pytest.mark.slow
 def test_linear_response_of_a_latent_vector_that_sums_to_zero():
     def model(y):
         effect = numpyro.sample("effect", dist.ZeroSumNormal(0.7, (SIZE,)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -26,7 +28,7 @@ FULL, DIAGONAL = Propagation(), Propagation(covariance="diagonal")
 TRIL = np.array([[0.5, 0.0, 0.0], [0.3, 0.4, 0.0], [-0.2, 0.1, 0.6]])
 
 
-entropy = POSTERIORS.entropy
+entropy, latent_term = POSTERIORS.entropy, partial(latent_term, sites={})
 pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 
 
