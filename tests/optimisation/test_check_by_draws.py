@@ -118,6 +118,7 @@ def test_the_tail_adds_what_is_beyond_the_largest_draw(shape):
         (ByDraws(102.5, 0.4, 100.0, "", 0.0, -100.0), "contradicts"),
         (ByDraws(102.5, 1.0, 100.0, "", 0.0, -100.0), "cannot tell"),
         (ByDraws(101.0, 0.4, 100.0, "", 0.0, -100.0), "agrees"),
+        (ByDraws(100.0, 0.1, 100.0, "", 0.65, -100.0), "cannot tell"),
         (ByDraws(101.0, 0.6, 100.0, "", 0.0, -100.0), "cannot tell"),
         (ByDraws(-100.4, 0.04, -100.0, "", 0.0, 3.0), "agrees"),
         (ByDraws(-100.6, 0.04, -100.0, "", 0.0, 3.0), "contradicts"),
