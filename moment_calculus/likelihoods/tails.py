@@ -136,9 +136,10 @@ def _pulled_through(value: Gaussian, cotangent: Array, axes: tuple) -> Output | 
     if len(ends) > 1:
         total = sum(end.coefficients for end in ends[1:]) + ends[0].coefficients
         return ends[0]._replace(coefficients=total, chosen=range(ends[0].layer.shape[-1]))
-    key = getattr(step, "key", None)
-    if step.inputs[0] is ends[0].layer and isinstance(key, int):
-        return ends[0]._replace(chosen=ends[0].chosen[key : key + 1 or None])
+    key = getattr(step, "key", None)  # of outputs that are selected
+    key = slice(key, key + 1 or None) if isinstance(key, int) else key
+    if step.inputs[0] is ends[0].layer and isinstance(key, slice):
+        return ends[0]._replace(chosen=ends[0].chosen[key])
     return ends[0]
 
 

@@ -14,10 +14,12 @@ from scipy.stats import norm
 
 from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.location_scale import normal
+from moment_calculus.likelihoods.tails import output_of
 from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import apply, scale_shift
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.shapes.indexing import index
+from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.values import Gaussian, Spread
 from moment_calculus.values.propagation import Propagation
 
@@ -55,6 +57,16 @@ def with_biases_added(sites):
     first = add(linear(sites["x"], sites["w"]), sites["b"])
     out = add(linear(apply(activation("relu"), first), sites["v"]), sites["c"])
     return index(out, (..., 0)), index(out, (..., 1))
+
+
+def by_slices(sites):
+    """The same, with outputs as slices, as programs of JAX take them."""
+    hidden = apply(activation("relu"), linear(sites["x"], sites["w"], sites["b"]))
+    out = linear(hidden, sites["v"], sites["c"])
+    parts = [reshape(index(out, (..., slice(k, k + 1))), (ROWS,)) for k in range(2)]
+    chosen = [output_of(part).chosen for part in parts]
+    assert chosen == [range(1), range(1, 2)]  # nothing is shared, so that few moments are needed
+    return tuple(parts)
 
 
 def with_a_common_output(sites):
@@ -104,10 +116,11 @@ def expected(network, asarray, covariance="full"):
 
 
 KINDS = [("torch", "full"), ("torch", "diagonal"), ("torch", "backward")]
+NETWORKS = [in_one_layer, with_biases_added, by_slices, with_a_common_output]
 KINDS += [("float32", "full"), ("jax", "full")]
 
 
-@pytest.mark.parametrize("network", [in_one_layer, with_biases_added, with_a_common_output])
+@pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize(("kind", "covariance"), KINDS)
 def test_the_tails_of_a_scale_are_exact(network, kind, covariance):
     shared = 1.0 if network is with_a_common_output else 0.0
