@@ -27,6 +27,7 @@ class Output(NamedTuple):
     matrix: Gaussian  # that maps them, [outputs, units]
     coefficients: Array  # [*rows, outputs]
     chosen: range  # outputs that may have a coefficient other than zero
+    has_outputs: bool = True  # whether the features of the value are the outputs, one by one
 
     def weights(self) -> tuple[Array, Array]:
         """Return the mean and the variance of what the units are multiplied by, [*rows, units]."""
@@ -135,12 +136,19 @@ def _pulled_through(value: Gaussian, cotangent: Array, axes: tuple) -> Output | 
         return None
     if len(ends) > 1:
         total = sum(end.coefficients for end in ends[1:]) + ends[0].coefficients
-        return ends[0]._replace(coefficients=total, chosen=range(ends[0].layer.shape[-1]))
-    key = getattr(step, "key", None)  # of outputs that are selected
-    key = slice(key, key + 1 or None) if isinstance(key, int) else key
-    if step.inputs[0] is ends[0].layer and isinstance(key, slice):
-        return ends[0]._replace(chosen=ends[0].chosen[key])
-    return ends[0]
+        outputs = range(ends[0].layer.shape[-1])
+        return ends[0]._replace(coefficients=total, chosen=outputs, has_outputs=False)
+    return _selected(value, ends[0])
+
+
+def _selected(value: Gaussian, end: Output) -> Output:
+    """Return an output that knows which ones a step selects."""
+    key = getattr(value.step, "key", None)
+    if end.has_outputs and isinstance(key, int | slice):
+        key = slice(key, key + 1 or None) if isinstance(key, int) else key
+        return end._replace(chosen=end.chosen[key], has_outputs=False)
+    same = value.step.identity or value.step.componentwise
+    return end if same and value.shape == end.layer.shape else end._replace(has_outputs=False)
 
 
 def _is_linear(value: Gaussian) -> bool:
