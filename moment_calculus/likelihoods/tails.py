@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.numerics.tilted_rectifier import tilted_rectifier
 from moment_calculus.operations.linear.maps import LinearMap
+from moment_calculus.operations.shapes.reshaping import Expanded
 from moment_calculus.values import Gaussian
 from moment_calculus.values.propagation import EXACT
 from moment_calculus.values.spread import overlap
@@ -59,6 +60,8 @@ def tail_of(exponent: Gaussian, other: Any, rate: float = 1.0) -> Tail:
         return _tail(head, None, rate)
     second = output_of(other)
     if second is None or second.units is not head.units:
+        return NONE
+    if second.layer is not head.layer and overlap(second.matrix, head.matrix):
         return NONE
     return _tail(head, second, rate)
 
@@ -175,13 +178,16 @@ def _are_independent_rectified(units: Gaussian) -> bool:
     return exact and _maps_certain_inputs(base)
 
 
-def _maps_certain_inputs(value: Gaussian) -> bool:
+def _maps_certain_inputs(value: Gaussian, units: int | None = None) -> bool:
     """Return whether the features of a value are independent: sums of what weights of theirs do."""
-    step = value.step
+    step, units = value.step, units or value.shape[-1]
+    if value.axis != -1 or value.shape[-1] != units:  # one for all units, say
+        return False
     if isinstance(step, LinearMap):
         matrix = step.random_matrix
         own = matrix is not None and len(matrix.shape) == 2 and matrix.independent
         return own and step.mapped is None and step.noise.off_diagonals == ()
     if not step.inputs:
         return value.independent
-    return _is_linear(value) and all(map(_maps_certain_inputs, step.inputs))
+    in_place = step.identity or step.affine is not None or isinstance(step, Expanded)
+    return in_place and all(_maps_certain_inputs(source, units) for source in step.inputs)

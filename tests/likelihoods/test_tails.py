@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.location_scale import normal
-from moment_calculus.likelihoods.tails import output_of
+from moment_calculus.likelihoods.tails import NONE, output_of, tail_of
 from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import apply, scale_shift
 from moment_calculus.operations.linear.maps import linear
@@ -132,3 +132,16 @@ def test_the_tails_of_a_scale_are_exact(network, kind, covariance):
         asarray = {"torch": torch.as_tensor, "float32": single, "jax": jnp.asarray}[kind]
         found = np.asarray(expected(network, asarray, covariance))
     np.testing.assert_allclose(found, exact, rtol=1e-3 if kind == "float32" else 1e-8)
+
+
+def test_what_is_not_exact_keeps_its_gaussian():
+    """Units that share a bias, and heads that share a weight."""
+    sites = {"x": torch.as_tensor(X)} | values(torch.as_tensor)
+    scalar = Gaussian(torch.tensor(0.3, dtype=torch.float64), Spread(torch.tensor(0.2)), axis=None)
+    first = add(linear(sites["x"], sites["w"]), scalar)
+    out = linear(apply(activation("relu"), first), sites["v"])
+    assert tail_of(index(out, (..., 1)), index(out, (..., 0))) is NONE
+    hidden = apply(activation("relu"), linear(sites["x"], sites["w"]))
+    heads = [index(linear(hidden, sites["v"]), (..., 0)) for _ in range(2)]
+    assert tail_of(*heads) is NONE
+    assert tail_of(heads[0], index(linear(hidden, sites["v"]), (..., 0)).mean) is not NONE
