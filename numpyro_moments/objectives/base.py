@@ -23,6 +23,7 @@ from moment_calculus.values.propagation import RuleBook, check_draws
 from numpyro_moments.evaluation.failure_causes import diagnose_errors
 from numpyro_moments.likelihoods.structure import random_leaves
 from numpyro_moments.sites.drawn_traces import Drawing, drawn_traces
+from numpyro_moments.sites.terms import without_wrappers
 from numpyro_moments.sites.traces import Traces, bind, moment_traces
 
 
@@ -64,7 +65,8 @@ class Objective(Expectations, ELBO):
         bind(program.guide, program.model)
         jax.eval_shape(look)
         leaves, latent = found[0]
-        return sites_to_draw(chain.from_iterable(leaves), {site["name"] for site in latent})
+        priors = {site["name"]: without_wrappers(site["fn"]) for site in latent}
+        return sites_to_draw(chain.from_iterable(leaves), priors)
 
     def particles(
         self, key: Any, program: Program, consume: Callable[[Traces], Any], data: Any = None

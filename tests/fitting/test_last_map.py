@@ -54,6 +54,12 @@ def function_of_all(host, x):
     return host.np.exp(0.1 * (x @ weight(host, "slope", 3)))
 
 
+def empirical_bayes(host, x):
+    """Its divergence is no mean of log densities, which draws of the weights would have."""
+    first = host.language.sample("first", host.package.EmpiricalBayesNormal([3, 4]))
+    return host.np.tanh(x @ first) @ weight(host, "last", 4)
+
+
 ROWS = [
     (regression, set()),
     (one_layer, {"first"}),
@@ -62,12 +68,14 @@ ROWS = [
     (residual, set()),  # nothing is left to a closed form
     (not_centred, {"scale"}),
     (function_of_all, set()),
+    (empirical_bayes, set()),
 ]
 
 
 @pytest.mark.parametrize(
     ("host", "predictor", "expected"),
-    [("pyro", *row) for row in ROWS] + [("numpyro", two_heads, {"first"})],
+    [("pyro", *row) for row in ROWS]
+    + [("numpyro", two_heads, {"first"}), ("numpyro", empirical_bayes, set())],
     indirect=["host"],
 )
 def test_sites_before_the_last_random_map(host, predictor, expected):
