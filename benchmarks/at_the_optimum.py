@@ -11,12 +11,9 @@ objective × likelihood once, in the host, covariance and depth that cover the m
 from __future__ import annotations
 
 import itertools
-import multiprocessing
-import os
 import sys
 import time
 import warnings
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -156,18 +153,6 @@ def measured(cell: Cell) -> Losses:
     return Losses(fit.loss, *by_draws, words, time.process_time() - began)
 
 
-def all_measured(chosen: list[Cell]) -> dict[Cell, Losses]:
-    """Cells by two processes of one thread each."""
-    os.environ |= {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
-    spawned = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(2, mp_context=spawned) as pool:
-        results = {}
-        for cell, losses in zip(chosen, pool.map(measured, chosen), strict=True):
-            results[cell] = losses
-            print(row(cell, losses), f"{losses.seconds:.0f} s", flush=True)
-    return results
-
-
 def row(cell: Cell, losses: Losses) -> str:
     """A row of the table."""
     why = EXCEPTIONS.get(cell, "off") if losses.is_off else ""
@@ -178,7 +163,8 @@ def row(cell: Cell, losses: Losses) -> str:
 
 def main() -> None:
     check = hosts.parser(__doc__, "--check").parse_args().check
-    results = all_measured(cells())
+    shown = lambda cell, losses: f"{row(cell, losses)} {losses.seconds:.0f} s"  # noqa: E731
+    results = hosts.in_two_processes(measured, cells(), shown)
     print(f"{sum(losses.seconds for losses in results.values()):.0f} seconds of the processor")
     if not check:
         head = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]

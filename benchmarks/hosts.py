@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import multiprocessing
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
@@ -43,6 +45,20 @@ def load(host: str, threads: int | None = None) -> ModuleType:
     if host == "pyro":
         importlib.import_module("torch").set_num_threads(threads or 1)
     return module
+
+
+def in_two_processes(
+    measured: Callable[[Any], Any], cells: Sequence[Any], shown: Callable[[Any, Any], str]
+) -> dict[Any, Any]:
+    """What is measured of cells by two processes of one thread each, shown as it comes."""
+    os.environ |= {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+    spawned = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=spawned) as pool:
+        results = {}
+        for cell, result in zip(cells, pool.map(measured, cells), strict=True):
+            results[cell] = result
+            print(shown(cell, result), flush=True)
+    return results
 
 
 def fitted(host: ModuleType, model: Callable, *data: Any, seed: int = 0, **options: Any) -> Any:

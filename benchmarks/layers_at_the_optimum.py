@@ -10,12 +10,9 @@ Each cell is a small network with one hidden layer (unless its name says more), 
 from __future__ import annotations
 
 import itertools
-import multiprocessing
-import os
 import sys
 import time
 import warnings
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -132,18 +129,6 @@ def prepared(host: Any, cell: Cell) -> tuple[Any, Any, Any]:
     return models.model(host, cell.network, cell.family), guide, kind(**options)
 
 
-def all_measured(chosen: list[Cell]) -> dict[Cell, Losses | str]:
-    """Cells by two processes of one thread each."""
-    os.environ |= {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
-    spawned = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(2, mp_context=spawned) as pool:
-        results = {}
-        for cell, losses in zip(chosen, pool.map(measured, chosen), strict=True):
-            results[cell] = losses
-            print(row(cell, losses), flush=True)
-    return results
-
-
 def row(cell: Cell, losses: Losses | str) -> str:
     """A row of the table."""
     if isinstance(losses, str):
@@ -156,7 +141,8 @@ def row(cell: Cell, losses: Losses | str) -> str:
 
 def main() -> None:
     options = hosts.parser(__doc__, "--check", "--only").parse_args()
-    results = all_measured([cell for cell in cells() if options.only in " ".join(cell)])
+    chosen = [cell for cell in cells() if options.only in " ".join(cell)]
+    results = hosts.in_two_processes(measured, chosen, row)
     missed = [c for c, it in results.items() if not isinstance(it, str) and it.is_off]
     silent = [cell for cell in missed if results[cell].answer == AGREES]
     print(f"{len(missed)} of {len(results)} cells are off, of which fit confirms {len(silent)}")

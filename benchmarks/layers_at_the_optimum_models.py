@@ -11,7 +11,6 @@ import numpy as np
 from models import observed, perceptron, scaled
 
 HIDDEN, NOISE, MISSING = 8, 0.5, 0.2
-Layer = Callable[[Any], Any]
 
 
 def weight(host: Any, name: str, *shape: int) -> Any:

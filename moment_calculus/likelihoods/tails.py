@@ -161,12 +161,19 @@ def _is_linear(value: Gaussian) -> bool:
 
 
 def _has_own_weights(step: LinearMap) -> bool:
-    """Return whether a layer maps random units by one matrix of independent elements."""
-    weight, bias = step.random_matrix, step.bias
-    if step.mapped is None or weight is None or len(weight.shape) != 2 or not weight.independent:
+    """Return whether a layer maps random units by one matrix that shares nothing with them."""
+    if step.mapped is None or not _has_independent_weights(step):
         return False
+    weight, bias = step.random_matrix, step.bias
     plain = not isinstance(bias, Gaussian) or not overlap(bias, weight)
-    return plain and not overlap(step.mapped, weight) and step.noise.off_diagonals == ()
+    return plain and not overlap(step.mapped, weight)
+
+
+def _has_independent_weights(step: LinearMap) -> bool:
+    """Return whether a layer has one random matrix, whose elements are independent."""
+    weight = step.random_matrix
+    one = weight is not None and len(weight.shape) == 2 and weight.independent
+    return one and step.noise.off_diagonals == ()
 
 
 def _are_independent_rectified(units: Gaussian) -> bool:
@@ -184,9 +191,7 @@ def _maps_certain_inputs(value: Gaussian, units: int | None = None) -> bool:
     if value.axis != -1 or value.shape[-1] != units:  # one for all units, say
         return False
     if isinstance(step, LinearMap):
-        matrix = step.random_matrix
-        own = matrix is not None and len(matrix.shape) == 2 and matrix.independent
-        return own and step.mapped is None and step.noise.off_diagonals == ()
+        return step.mapped is None and _has_independent_weights(step)
     if not step.inputs:
         return value.independent
     in_place = step.identity or step.affine is not None or isinstance(step, Expanded)
