@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeGuard
 
 from moment_calculus.errors import (
@@ -361,6 +361,10 @@ class LatentTerms(ABC):
         """Return E_q[log p] of a value, [*batch]."""
 
     @abstractmethod
+    def random(self, value: Any) -> Any:
+        """Return moments as a value that the framework's programs compute with."""
+
+    @abstractmethod
     def scaled_sum(self, terms: Array, site: Any) -> Array:
         """Return the sum of the terms [*batch] of a site, with its scale and mask."""
 
@@ -393,6 +397,9 @@ class LatentTerms(ABC):
             site = {**site, "missing": True}
         if (dropped := self.posteriors.dropout_posterior(guide_site["fn"])) is not None:
             return self._masked_term(name, site, guide_site, dropped)
+        if (moments := self._moments_of_draw(name, site, guide_site)) is not None:
+            with suppress(UnsupportedMoments):  # the term of the draw has the same mean
+                return self._term(name, {**site, **moments}, {**guide_site, **moments})
         try:
             return self._term(name, site, guide_site)
         except UnsupportedMoments:
@@ -400,6 +407,17 @@ class LatentTerms(ABC):
                 raise
         value = {"value": site["undrawn"].draw()}  # without a closed form: estimated by one draw
         return self._term(name, {**site, **value}, {**guide_site, **value})
+
+    def _moments_of_draw(self, name: str, site: Any, guide_site: Any) -> dict[str, Any] | None:
+        """Return what replaces the draw of a site whose term is the same for all draws of it."""
+        posteriors, fn = self.posteriors, guide_site["fn"]
+        drawn = not hasattr(posteriors.value(site["value"]), "sites") and "undrawn" not in site
+        if not drawn or site.get("missing") or posteriors.gaussian_base(fn, True)[0] is None:
+            return None
+        if posteriors.random_parameters(fn) or posteriors.random_parameters(site["fn"]):
+            return None
+        value = posteriors.posterior_value(name, fn, propagation_of("full", "exact"))
+        return {"value": self.random(value), "log_prob": None}
 
     def _term(self, name: str, site: Any, guide_site: Any) -> Array:
         same = self.has_same_scale(site, guide_site)

@@ -55,7 +55,6 @@ class EmpiricalBayesNormal(Distribution):
         (50, 13)
     """
 
-    has_own_divergence = True  # that of the best variance, no mean of log densities
     arg_constraints = {"alpha": constraints.positive, "beta": constraints.positive}  # noqa: RUF012
     reparametrized_params = ["alpha", "beta"]  # noqa: RUF012 (NumPyro's own convention)
 

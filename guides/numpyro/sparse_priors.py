@@ -165,7 +165,7 @@ class LogUniform(Distribution):
     """
 
     support = constraints.real
-    has_pole = is_improper = has_own_divergence = True
+    has_pole = is_improper = True
 
     def __init__(self, *, validate_args: bool | None = None) -> None:
         super().__init__(validate_args=False)

@@ -46,7 +46,6 @@ class EmpiricalBayesNormal(TorchDistribution):
         torch.Size([50, 13])
     """
 
-    has_own_divergence = True  # that of the best variance, no mean of log densities
     arg_constraints: dict = {}  # noqa: RUF012 (torch's own convention)
     has_rsample = True
 

@@ -173,7 +173,7 @@ class LogUniform(TorchDistribution):
 
     arg_constraints: dict = {}  # noqa: RUF012 (torch's own convention)
     support = constraints.real
-    has_pole = is_improper = has_own_divergence = True
+    has_pole = is_improper = True
 
     def __init__(
         self, *, batch_shape: Sequence[int] = (), validate_args: bool | None = None

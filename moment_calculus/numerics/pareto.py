@@ -120,25 +120,27 @@ def check_ratios(log_ratios: np.ndarray) -> np.ndarray:
     return log_ratios
 
 
-def tail_of_mean(values: np.ndarray) -> tuple[float, float]:
-    """Return the shape k̂ of the largest draws, and the part of the mean beyond the largest.
+def tail_of_mean(values: np.ndarray) -> tuple[float, float, float]:
+    """Return k̂ of the largest draws, its error, and the part of the mean beyond the largest.
 
-    That part is ∫ S(x) dx where the survival function S of a generalised Pareto
-    distribution is below 1/n, with k̂ one standard error, (1 + k̂)/√m of m draws in the
-    tail, further up: infinite from a shape of 1, for there is no mean then.
+    The standard error of the shape k̂ is (1 + k̂)/√m of m draws in the tail. The part beyond
+    is ∫ S(x) dx where the survival function S of a generalised Pareto distribution, with k̂
+    one standard error further up, is below 1/n: infinite from a shape of 1, for there is no
+    mean then.
     """
     count = len(values)
     tail = _tail_size(count)
     largest = np.sort(values)[count - tail - 1 :]
     excess = largest[1:] - largest[0]
     if tail < FEWEST or not excess[-1] > SMALLEST * np.abs(largest).max():
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     shapes, scales = _pareto(excess[None])
     shape, scale = float(shapes[0]), float(scales[0])
     if not np.isfinite([shape, scale]).all():
-        return np.inf, np.inf
-    upper = shape + (1 + max(shape, 0.0)) / tail**0.5
-    return shape, scale * tail**upper / (count * (1 - upper)) if upper < 1 else np.inf
+        return np.inf, 0.0, np.inf
+    error = (1 + max(shape, 0.0)) / tail**0.5
+    upper = shape + error
+    return shape, error, scale * tail**upper / (count * (1 - upper)) if upper < 1 else np.inf
 
 
 def largest_reliable_shape(draws: int) -> float:

@@ -28,7 +28,6 @@ from moment_calculus.optimisation.outcome import (
     AGREES,
     CANNOT_TELL,
     INVALID,
-    LARGEST_TAIL,
     NOT_RUN,
     ByDraws,
     Fit,
@@ -97,10 +96,10 @@ class Batch:
         latent = np.concatenate([look.latent for look in self.looks])
         log_likelihood = -self.loss - float(latent.mean())
         if self.alpha == 0:
-            value, error, tail = mean_of(np.concatenate([look.losses for look in self.looks]))
+            value, error, *tail = mean_of(np.concatenate([look.losses for look in self.looks]))
         else:  # the mean of powers, which a density bounds
-            (value, error), tail = pooled_energy(self.looks, alpha=self.alpha), 0.0
-        return ByDraws(value, error, self.loss, "", tail, log_likelihood)
+            (value, error), tail = pooled_energy(self.looks, alpha=self.alpha), [0.0, 0.0]
+        return ByDraws(value, error, self.loss, "", tail[0], log_likelihood, tail[1])
 
 
 class Look:
@@ -115,13 +114,15 @@ class Look:
         self.of_groups = self.latent.reshape(-1, LEAST).mean(0)
 
 
-def mean_of(losses: np.ndarray) -> tuple[float, float, float]:
-    """Return the mean of losses, its standard error, and the shape k̂ of their tail."""
-    if len(losses) < FEWEST_OF_A_TAIL or not np.isfinite(losses).all():
-        return float(losses.mean()), float(losses.std() / len(losses) ** 0.5), 0.0
-    tail, unseen = tail_of_mean(losses)
-    error = math.hypot(float(losses.std()) / len(losses) ** 0.5, unseen)
-    return float(losses.mean()), error, tail
+def mean_of(losses: np.ndarray) -> tuple[float, float, float, float]:
+    """Return the mean of losses, its standard error, the shape k̂ of their tail, and its error."""
+    mean, error = float(losses.mean()), float(losses.std()) / len(losses) ** 0.5
+    if not np.isfinite(losses).all():
+        return mean, error, 0.0, 0.0
+    if len(losses) < FEWEST_OF_A_TAIL:  # the error of a shape of zero, which is not known
+        return mean, error, 0.0, (5 / len(losses)) ** 0.5
+    tail, tail_error, unseen = tail_of_mean(losses)
+    return mean, math.hypot(error, unseen), tail, tail_error
 
 
 def loss_by_draws(
@@ -214,9 +215,14 @@ def _mean(results: list[ByDraws]) -> ByDraws:
     """Return the mean of independent results."""
     values, errors, losses = np.transpose([part[:3] for part in results])
     error = float(np.sqrt(np.sum(errors**2)) / len(errors))
-    tail = max(part.tail for part in results)
+    heaviest = max(results, key=lambda part: part.tail)
     log_likelihood = float(np.mean([part.log_likelihood for part in results]))
-    return ByDraws(float(values.mean()), error, float(losses.mean()), "", tail, log_likelihood)
+    return heaviest._replace(
+        value=float(values.mean()),
+        standard_error=error,
+        loss=float(losses.mean()),
+        log_likelihood=log_likelihood,
+    )
 
 
 def sources_to_try(source: AllData, take: Callable[[Any, Any], Any]) -> list[AllData]:
@@ -316,7 +322,7 @@ def jackknife(
 
 def remedies(result: ByDraws, propagation: Any, alpha: float) -> str:
     """Return what may bring moments and draws together, or tell more."""
-    more = result.answer == CANNOT_TELL and result.tail < LARGEST_TAIL
+    more = result.answer == CANNOT_TELL and result.may_agree
     longer = ["by_draws=60, the seconds that the check may take,"] if more else []
     finer = {"diagonal": ("backward", "full"), "backward": ("full",)}
     others = [f'covariance="{name}"' for name in finer.get(propagation.covariance, ())]
@@ -335,7 +341,10 @@ def warn_unless_confirmed(result: ByDraws) -> None:
         return
     found = "an approximation on the way is off, and the optimum may be too"
     if result.answer == CANNOT_TELL:
-        found = "the draws are too few, or their tail too heavy, to confirm it"
+        found = (
+            "they are neither close enough to confirm it nor far enough to refute it, or too few, "
+            "or their tail is too heavy"
+        )
     warn_user(
         f"the loss is {result}: {found}; use {result.note}; moment_accuracy shows which layer is "
         "off, by_draws=False leaves this check out",

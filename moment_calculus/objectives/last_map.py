@@ -7,24 +7,17 @@ tails that the moments of hidden units leave out, and less noise than draws of a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from moment_calculus.operations.dropout.noise import Noise
 from moment_calculus.values import Deferred, Gaussian, Value
 
 
-def sites_to_draw(parameters: Iterable[Value], priors: Mapping[str, Any]) -> frozenset[str]:
-    """Return the sites before the last random map; none where all sites are, or none is.
-
-    None either where the divergence from the prior of one, such as an empirical-Bayes prior, is
-    no mean of log densities: ``priors`` are those of all latent sites.
-    """
+def sites_to_draw(parameters: Iterable[Value], latent: Collection[str]) -> frozenset[str]:
+    """Return the sites before the last random map; none where all ``latent`` are, or none is."""
     found = sites_before_the_last_map(parameters)
-    if not found or not found < frozenset(priors):
-        return frozenset()
-    own = any(getattr(priors[name], "has_own_divergence", False) for name in found)
-    return frozenset() if own else found
+    return found if found and found < frozenset(latent) else frozenset()
 
 
 def sites_before_the_last_map(parameters: Iterable[Value]) -> frozenset[str] | None:

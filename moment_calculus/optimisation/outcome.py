@@ -16,10 +16,9 @@ INVALID = "a parameter left what it is constrained to"
 RECENT = 100  # losses of mini-batches that are averaged for a comparison
 TOLERANCE = 0.5  # nats of E log p that count as equal, and
 TOLERATED_SHARE = 0.02  # this share of it, if that is more
+CLOSE = 0.5  # share of that tolerance within which a loss is confirmed
 ERRORS_TO_AGREE, ERRORS_TO_CONTRADICT = 2.0, 3.0  # standard errors
-# Pareto shape up to which a mean converges, 0.7 (Vehtari et al. 2024), less the standard
-# error of a shape from 10⁴ draws, after the last of which the check stops
-RELIABLE_TAIL = 0.6
+RELIABLE_TAIL = 0.7  # Pareto shape up to which a mean converges (Vehtari et al. 2024)
 WITHOUT_VARIANCE = 0.5  # Pareto shape from which a distribution has no variance
 LARGEST_TAIL = 1.0  # Pareto shape from which a distribution has no mean, and
 CERTAIN_TAIL = 1.2  # with the error of an estimated shape
@@ -38,24 +37,24 @@ class ByDraws(NamedTuple):
     note: str = "not run, as by_draws=False"
     tail: float = 0.0  # Pareto shape k̂ of the largest losses of single draws; from 1, no mean
     log_likelihood: float = math.nan  # E log p of the data in closed form
+    tail_error: float = 0.0  # standard error of ``tail``
 
     @property
     def answer(self) -> str:
         """Return "agrees", "contradicts", "cannot tell" or "not run".
 
-        Draws agree if the loss differs by less than the larger of half a nat and 2 % of E
-        log p, also two standard errors further off, and their tail lets a mean converge.
-        They contradict if it differs by
-        more, and by more than three standard errors, or if the mean of the draws is larger
-        by that much and rises with every further draw, for their tail has no mean. Draws of
-        a tail without a variance are mostly below their mean, and do not contradict from
-        below.
+        Draws agree if the loss differs by less than the larger of a quarter of a nat and
+        1 % of E log p, and their tail lets a mean converge, both also two standard errors
+        further off. They contradict if it differs by more than twice that and by more than
+        three standard errors, or if the mean of the draws is larger by that much and rises
+        with every further draw, for their tail has no mean. Draws of a tail without a
+        variance are mostly below their mean, and do not contradict from below.
         """
         if math.isnan(self.loss):
             return NOT_RUN
-        difference = abs(self.value - self.loss)
-        reach = difference + ERRORS_TO_AGREE * self.standard_error
-        if reach <= self.tolerance and self.tail <= RELIABLE_TAIL:
+        difference, reach = abs(self.value - self.loss), ERRORS_TO_AGREE * self.standard_error
+        tail = self.tail + ERRORS_TO_AGREE * self.tail_error
+        if difference + reach <= CLOSE * self.tolerance and tail <= RELIABLE_TAIL:
             return AGREES
         has_no_mean = self.tail >= CERTAIN_TAIL and self.value > self.loss
         is_certain = difference > ERRORS_TO_CONTRADICT * self.standard_error and (
@@ -69,8 +68,14 @@ class ByDraws(NamedTuple):
         return CANNOT_TELL
 
     @property
+    def may_agree(self) -> bool:
+        """Return whether more draws may confirm the loss."""
+        difference, reach = abs(self.value - self.loss), ERRORS_TO_AGREE * self.standard_error
+        return difference - reach <= CLOSE * self.tolerance and self.tail < LARGEST_TAIL
+
+    @property
     def tolerance(self) -> float:
-        """Return by how many nats draws may differ, and agree."""
+        """Return the nats that draws must differ by to contradict; to agree, half of them."""
         nats = 0.0 if math.isnan(self.log_likelihood) else abs(self.log_likelihood)
         return max(TOLERANCE, TOLERATED_SHARE * nats)
 

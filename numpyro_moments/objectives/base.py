@@ -23,7 +23,6 @@ from moment_calculus.values.propagation import RuleBook, check_draws
 from numpyro_moments.evaluation.failure_causes import diagnose_errors
 from numpyro_moments.likelihoods.structure import random_leaves
 from numpyro_moments.sites.drawn_traces import Drawing, drawn_traces
-from numpyro_moments.sites.terms import without_wrappers
 from numpyro_moments.sites.traces import Traces, bind, moment_traces
 
 
@@ -58,15 +57,15 @@ class Objective(Expectations, ELBO):
 
         def look() -> Any:
             sites = moment_traces(*program, key, self.propagation).model.values()
-            found.append(([*map(random_leaves, sites)], [*filter(_is_latent, sites)]))
+            latent = [site["name"] for site in sites if _is_latent(site)]
+            found.append(([*map(random_leaves, sites)], latent))
             return ()
 
         found: list[tuple] = []
         bind(program.guide, program.model)
         jax.eval_shape(look)
         leaves, latent = found[0]
-        priors = {site["name"]: without_wrappers(site["fn"]) for site in latent}
-        return sites_to_draw(chain.from_iterable(leaves), priors)
+        return sites_to_draw(chain.from_iterable(leaves), latent)
 
     def particles(
         self, key: Any, program: Program, consume: Callable[[Traces], Any], data: Any = None

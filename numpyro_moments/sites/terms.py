@@ -112,6 +112,9 @@ class _Terms(LatentTerms):
     def evaluate(self, name: str, fn: Any, value: Any) -> jax.Array:
         return evaluate(name, fn, value)
 
+    def random(self, value: Any) -> Any:
+        return value
+
     def scaled_sum(self, terms: jax.Array, site: Site) -> jax.Array:
         return scaled_sum(terms, site)
 
@@ -132,8 +135,8 @@ class _Terms(LatentTerms):
 
     def entropy(self, name: str, value: Any, guide_site: Site) -> jax.Array:
         fn = guide_site["fn"]
-        if "log_prob" in guide_site:
-            return -guide_site["log_prob"]
+        if (drawn := guide_site.get("log_prob")) is not None:
+            return -drawn
         # NumPyro's guides record a function of other sites as a Delta: the entropy is
         # counted with those sites, and the Delta holds the log-determinant.
         if isinstance(without_wrappers(fn), POSTERIORS.delta) or not is_random(value):

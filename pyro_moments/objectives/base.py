@@ -265,8 +265,7 @@ class Objective(Expectations, Loss):
         parameters = [
             unwrap(part) for site in sites.values() for part in random_tensors(site["fn"])
         ]
-        latent = {n: site for n, site in sites.items() if is_latent(site)}
-        return sites_to_draw(parameters, {n: without_wrappers(s["fn"]) for n, s in latent.items()})
+        return sites_to_draw(parameters, [n for n, site in sites.items() if is_latent(site)])
 
     def particles(self, program: Program, consume: FromTraces) -> Any:
         """Return what ``consume`` makes of the traces of each particle, on a leading axis.

@@ -138,6 +138,9 @@ class _Terms(LatentTerms):
     def evaluate(self, name: str, fn: Any, value: Any) -> torch.Tensor:
         return evaluate(name, fn, wrap(value))
 
+    def random(self, value: Any) -> Any:
+        return wrap(value)
+
     def scaled_sum(self, terms: torch.Tensor, site: Any) -> torch.Tensor:
         return scaled_sum(terms, site)
 
