@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import experiments_accuracy
+import experiments_attacks
 import experiments_convolutional
 import experiments_covariance
 import experiments_peers
@@ -98,18 +99,6 @@ def dropout_gains() -> str:
         rows.append([name, *gains(found, pairs), f"{seconds[0] / seconds[1]:.2f}"])
     head = ["set", *(f"{better} − {worse}" for better, worse in pairs)]
     return table([*head, "time of a step, without draws / by ten masks"], rows)
-
-
-def attacks() -> str:
-    """Accuracy and entropy before and after the attacks that the text speaks of."""
-    places = {"before": ("signs", 0), "one step of 0.3": ("signs", 6)}
-    places |= {"40 steps towards 0": ("targeted", 40), "noise of 0.5": ("noise", 10)}
-    rows = [
-        [name, *(f"{found[a]['accuracy'][i]:.3f}, {found[a]['entropy'][i]:.2f}" for a, i in at)]
-        for name, found in read("mnist_attacks")["attacks"].items()
-        for at in [places.values()]
-    ]
-    return table(["network: accuracy, entropy", *places], rows)
 
 
 def tridiagonal(kind: str) -> str:
@@ -268,7 +257,6 @@ def gpu_times() -> str:
 TABLES = {
     "dropout, scores": dropout_scores,
     "dropout, differences": dropout_gains,
-    "dropout, attacks": attacks,
     "tridiagonal, scores": lambda: tridiagonal(SCORE),
     "tridiagonal, RMSE": lambda: tridiagonal("rmse"),
     "tridiagonal, free scales": tridiagonal_gains,
@@ -283,8 +271,8 @@ TABLES = {
     "GPU, differences": gpu_differences,
     "GPU, times": gpu_times,
 }
-_OTHERS = experiments_accuracy, experiments_convolutional, experiments_covariance
-_OTHERS += experiments_peers, experiments_pruning, experiments_vbp
+_OTHERS = experiments_accuracy, experiments_attacks, experiments_convolutional
+_OTHERS += experiments_covariance, experiments_peers, experiments_pruning, experiments_vbp
 for _title, _make in (row for module in _OTHERS for row in module.TABLES.items()):
     TABLES[_title] = lambda make=_make: make(lambda name: read(name))
 

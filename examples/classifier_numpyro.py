@@ -86,6 +86,7 @@ class Classifier:
         found = train(self.model, self.guide, self._objective(net.alpha), x, y, net)
         self.params = found.params
         self.seconds_per_step = found.seconds["fitting"] / net.steps
+        self.by_draws = found.by_draws  # the last loss, beside draws
         self._slope = jax.jit(jax.grad(self._loss))
 
     def _objective(self, alpha: float) -> BBAlphaELBO | DeterministicELBO:

@@ -88,6 +88,7 @@ class Classifier:
         self.guide = MCDropoutGuide(self.model, p=net.rates, init_loc_fn=he_normal)
         found = train(self.model, self.guide, self._objective(net.alpha), x, y, net)
         self.seconds_per_step = found.seconds["fitting"] / net.steps
+        self.by_draws = found.by_draws  # the last loss, beside draws
 
     def _objective(self, alpha: float) -> BBAlphaELBO | DeterministicELBO:
         if self.net.propagation == "mean":
