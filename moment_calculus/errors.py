@@ -433,8 +433,8 @@ def unknown_sample_sites(unknown: Iterable[str], latent: list[str]) -> Unsupport
 def discrete_remedy(framework: str) -> str:
     """Return what to do about a discrete latent site."""
     return (
-        "marginalise it in the model, by a factor of the logsumexp of the terms of its values, or "
-        "by MixtureSameFamily with sample_sites= of the sites of its components; or use "
+        "marginalise it in the model, by MixtureSameFamily where it is the class of each "
+        "observation, else by a factor of the logsumexp of the terms of its values; or use "
         f"{framework}'s "
         "TraceEnum_ELBO; hide it from an automatic guide only if the model enumerates it; hidden "
         "zeros and ones have moments without a site, by "

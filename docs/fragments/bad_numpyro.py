@@ -153,47 +153,42 @@ problems = diagnose(overdispersed, result, x, visits).problems
 # %% refused
 from numpyro_moments import UnsupportedMoments
 
-short = random.random(200) < 0.35
-pause = np.where(short, 2.0, 4.3) + np.where(
-    short, 0.25, 0.4
-) * random.normal(size=200)
+t = np.linspace(0.0, 1.0, 30)
+height = np.sin(6 * t) + 0.2 * random.normal(size=30)
 
 
-def mixture(pause):
-    share = numpyro.sample("share", dist.Beta(2.0, 2.0))
-    centre = numpyro.sample(
-        "centre", dist.Normal(jnp.array([2.0, 4.0]), 1.0).to_event(1)
+def process(t, height):
+    length = numpyro.sample("length", dist.LogNormal(-1.0, 0.5))
+    noise = numpyro.sample("noise", dist.LogNormal(-1.0, 0.5))
+    distances = (t[:, None] - t) / length
+    covariance = jnp.exp(-(distances**2) / 2)
+    covariance = covariance + noise**2 * jnp.eye(len(t))
+    curve = dist.MultivariateNormal(
+        jnp.zeros(len(t)), covariance_matrix=covariance
     )
-    scale = numpyro.sample(
-        "scale", dist.LogNormal(-1.0, 1.0).expand([2]).to_event(1)
-    )
-    which = dist.Categorical(jnp.stack([share, 1 - share], -1))
-    with numpyro.plate("pauses", len(pause)):
-        parts = dist.Normal(centre, scale)
-        numpyro.sample(
-            "pause", dist.MixtureSameFamily(which, parts), obs=pause
-        )
+    numpyro.sample("height", curve, obs=height)
 
 
 try:
-    fit(mixture, DVIGuide(), pause, steps=1)
+    fit(process, DVIGuide(), t, height, steps=1)
 except UnsupportedMoments as refusal:
     print(f"{refusal.cause}\n\n{refusal.remedy}")
 
 # %% draw the sites
 from numpyro_moments import DeterministicELBO
 
-objective = DeterministicELBO(sample_sites=["share", "centre", "scale"])
+objective = DeterministicELBO(sample_sites=["length", "noise"])
 drawn = fit(
-    mixture,
+    process,
     DVIGuide(),
-    pause,
+    t,
+    height,
     objective=objective,
     steps=600,
     learning_rate=0.03,
 )
 diagnosis = diagnose(
-    mixture, drawn, pause, objective=objective, verbose=False
+    process, drawn, t, height, objective=objective, verbose=False
 )
 for finding in diagnosis.findings:
     print(f"{finding.check}: {finding.value} ({finding.verdict.value})")

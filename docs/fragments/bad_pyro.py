@@ -151,47 +151,42 @@ problems = diagnose(overdispersed, result, x, visits).problems
 # %% refused
 from pyro_moments import UnsupportedMoments
 
-short = random.random(200) < 0.35
-pause = np.where(short, 2.0, 4.3) + np.where(
-    short, 0.25, 0.4
-) * random.normal(size=200)
+t = np.linspace(0.0, 1.0, 30)
+height = np.sin(6 * t) + 0.2 * random.normal(size=30)
 
 
-def mixture(pause):
-    share = pyro.sample("share", dist.Beta(2.0, 2.0))
-    centre = pyro.sample(
-        "centre", dist.Normal(torch.tensor([2.0, 4.0]), 1.0).to_event(1)
+def process(t, height):
+    length = pyro.sample("length", dist.LogNormal(-1.0, 0.5))
+    noise = pyro.sample("noise", dist.LogNormal(-1.0, 0.5))
+    distances = (t[:, None] - t) / length
+    covariance = torch.exp(-(distances**2) / 2)
+    covariance = covariance + noise**2 * torch.eye(len(t))
+    curve = dist.MultivariateNormal(
+        torch.zeros(len(t)), covariance_matrix=covariance
     )
-    scale = pyro.sample(
-        "scale", dist.LogNormal(-1.0, 1.0).expand([2]).to_event(1)
-    )
-    which = dist.Categorical(torch.stack([share, 1 - share], -1))
-    with pyro.plate("pauses", len(pause)):
-        parts = dist.Normal(centre, scale)
-        pyro.sample(
-            "pause", dist.MixtureSameFamily(which, parts), obs=pause
-        )
+    pyro.sample("height", curve, obs=height)
 
 
 try:
-    fit(mixture, DVIGuide(), pause, steps=1)
+    fit(process, DVIGuide(), t, height, steps=1)
 except UnsupportedMoments as refusal:
     print(f"{refusal.cause}\n\n{refusal.remedy}")
 
 # %% draw the sites
 from pyro_moments import DeterministicELBO
 
-objective = DeterministicELBO(sample_sites=["share", "centre", "scale"])
+objective = DeterministicELBO(sample_sites=["length", "noise"])
 drawn = fit(
-    mixture,
+    process,
     DVIGuide(),
-    pause,
+    t,
+    height,
     objective=objective,
     steps=600,
     learning_rate=0.03,
 )
 diagnosis = diagnose(
-    mixture, drawn, pause, objective=objective, verbose=False
+    process, drawn, t, height, objective=objective, verbose=False
 )
 for finding in diagnosis.findings:
     print(f"{finding.check}: {finding.value} ({finding.verdict.value})")

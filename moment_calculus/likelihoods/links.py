@@ -13,7 +13,7 @@ from moment_calculus.functions.series.softplus_mean import smaller_softplus
 from moment_calculus.functions.table import Integrated, Rescaled, activation
 from moment_calculus.likelihoods.expectations import expected_value
 from moment_calculus.numerics.arrays import Array, log_ndtr, namespace
-from moment_calculus.operations.elementwise import elementary
+from moment_calculus.operations.elementwise import elementary, logarithms
 from moment_calculus.operations.elementwise.complements import log_of_shifted_exponential
 from moment_calculus.operations.elementwise.factors import positive_joint, several_factors
 from moment_calculus.operations.elementwise.joint import of_joint
@@ -49,7 +49,7 @@ def log(operand: Any) -> Any:
         return reduce(add, map(log, factors))
     if isinstance(operand, Deferred):
         return _log_of_function(operand)
-    return elementary.log(operand)
+    return logarithms.log(operand)
 
 
 def _log_of_function(operand: Deferred) -> Any:

@@ -34,12 +34,14 @@ from moment_calculus.likelihoods.joint_powers import (
 from moment_calculus.likelihoods.univariate import Univariate, check_unconstrained, check_univariate
 from moment_calculus.numerics.execution import is_on_host
 from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
+from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.values import Deferred, Gaussian
 from moment_guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from moment_guides.numpyro.sparse_priors import Horseshoe, LogUniform
 from numpyro_moments.evaluation.wrappers import WRAPPERS
 from numpyro_moments.likelihoods.structure import (
+    component,
     constrained_values,
     has_moments,
     placeholder,
@@ -454,3 +456,18 @@ _CLASSES = ClassLikelihoods(
 _CLASSES.register_categorical(dist.CategoricalLogits, dist.CategoricalProbs)
 _CLASSES.register_multinomial(dist.MultinomialLogits, dist.MultinomialProbs)
 _CLASSES.register_ordered(dist.OrderedLogistic)
+
+
+@expected_log_prob(dist.MixtureSameFamily)
+def _mixture(fn: Any, value: Any) -> jax.Array:
+    if not has_moments(fn):
+        return UNIVARIATE.expected(fn, value)
+    mixing, components = fn.mixing_distribution, fn.component_distribution
+    places = range(components.batch_shape[-1])
+    if fn.event_dim:
+        batch = len(value.shape) - fn.event_dim
+        shape = (*value.shape[:batch], 1, *value.shape[batch:])
+        together = evaluate("", components, reshape(value, shape))
+        return _CLASSES.log_mixture(mixing, [together[..., place] for place in places])
+    logs = [evaluate("", component(components, place), value) for place in places]
+    return _CLASSES.log_mixture(mixing, logs)

@@ -21,6 +21,7 @@ from numpyro.distributions.transforms import SimplexToOrderedTransform
 
 from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.operations.backward.settled import settle_parameters
+from moment_calculus.operations.shapes.indexing import index
 from numpyro_moments.evaluation.wrappers import WRAPPERS
 from numpyro_moments.rules.table import is_random
 
@@ -155,6 +156,20 @@ def _in_order(places: list[int], leaves: list[Any], fn: Any) -> list[int]:
     attributes = [id(values.get(name)) for values, declared in parts for name in declared]
     ranks = {key: rank for rank, key in reversed(list(enumerate(attributes)))}
     return sorted(places, key=lambda place: ranks.get(id(leaves[place]), len(ranks)))
+
+
+def component(fn: Any, place: int) -> Any:
+    """Return one of the univariate distributions along the trailing axis of a batch."""
+    size = fn.batch_shape[-1]
+
+    def at(leaf: Any) -> Any:
+        shape = jnp.shape(leaf) if not is_random(leaf) else leaf.shape
+        return index(leaf, (..., place if shape[-1] == size else 0)) if shape else leaf
+
+    new = jax.tree.map(at, stripped(fn), is_leaf=is_random)
+    for part in distributions_in(new):
+        part._batch_shape = part.batch_shape[:-1]
+    return new
 
 
 def placeholder(fn: Any) -> Any:

@@ -13,7 +13,14 @@ from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import activation
 from moment_calculus.operations.dropout import noise
 from moment_calculus.operations.dropout.noise import Bits, Uniform
-from moment_calculus.operations.elementwise import choices, elementary, products, sums, unary
+from moment_calculus.operations.elementwise import (
+    choices,
+    elementary,
+    logarithms,
+    products,
+    sums,
+    unary,
+)
 from moment_calculus.operations.elementwise.choices import Condition
 from moment_calculus.operations.elementwise.unary import apply, is_value
 from moment_calculus.values import Value
@@ -77,7 +84,7 @@ UNARY: dict[str, tuple[Callable[[Value], Value], str]] = {
     "sqrt": (lambda x: elementary.power(x, 0.5), f"``jnp.sqrt``{_POSITIVE}"),
     "rsqrt": (lambda x: elementary.power(x, -0.5), f"``jax.lax.rsqrt``{_POSITIVE}"),
     "cbrt": (lambda x: elementary.power(x, 1 / 3), f"``jnp.cbrt``{_POSITIVE}"),
-    "log": (elementary.log, f"``jnp.log``{_POSITIVE}"),
+    "log": (logarithms.log, f"``jnp.log``{_POSITIVE}"),
     "log1p": (elementary.log1p, "``jnp.log1p`` of a function of a Gaussian that is above −1"),
 }
 # JAX's primitives by the names of activations.

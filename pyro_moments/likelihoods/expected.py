@@ -40,6 +40,7 @@ from pyro_moments.evaluation.precision import mixed_precision_error
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap, wrap
 from pyro_moments.evaluation.wrappers import WRAPPERS
 from pyro_moments.likelihoods.structure import (
+    component,
     constrained_tensors,
     has_moments,
     random_tensors,
@@ -345,6 +346,19 @@ _CLASSES = ClassLikelihoods(
 _CLASSES.register_categorical(distributions.Categorical)
 _CLASSES.register_multinomial(distributions.Multinomial)
 _CLASSES.register_ordered(dist.OrderedLogistic)
+
+
+@expected_log_prob(distributions.MixtureSameFamily)
+def _mixture(fn: Any, value: Any) -> torch.Tensor:
+    if not has_moments(fn):
+        return UNIVARIATE.expected(fn, value)
+    mixing, components = fn.mixture_distribution, fn.component_distribution
+    if fn.event_dim:
+        logs = [*evaluate("", components, value.unsqueeze(-1 - fn.event_dim)).unbind(-1)]
+        return _CLASSES.log_mixture(mixing, logs)
+    places = range(components.batch_shape[-1])
+    logs = [evaluate("", component(components, place), value) for place in places]
+    return _CLASSES.log_mixture(mixing, logs)
 
 
 @TABLES.expected.register(distributions.OneHotCategorical)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.likelihoods.classes import class_rule, one_hot_moments, predictive_rule
+from moment_calculus.likelihoods.classes.mixtures import expected_log_shares, log_mixture
 from moment_calculus.likelihoods.classes.ordered import (
     ordered_entropy,
     ordered_logistic,
@@ -18,9 +19,9 @@ from moment_calculus.likelihoods.classes.ordered import (
 )
 from moment_calculus.likelihoods.classes.rule import ClassRule, log_coefficient
 from moment_calculus.likelihoods.families import LikelihoodTables
-from moment_calculus.numerics.arrays import Array, namespace
+from moment_calculus.numerics.arrays import Array, log_softmax, namespace
 from moment_calculus.numerics.distributions import class_entropy
-from moment_calculus.operations.shapes.sticks import is_simplex, log_simplex
+from moment_calculus.operations.shapes.sticks import is_simplex
 from moment_calculus.predictions.marginals import ClassMarginal
 from moment_calculus.values import Gaussian
 from moment_calculus.values.spread import broadcast_shape
@@ -67,10 +68,18 @@ class ClassLikelihoods:
 
     def log_prob(self, fn: Any, value: Any) -> Array:
         """Return E_q[log p] of the observed class."""
-        if (logs := log_simplex(self._probs(fn))) is not None:
+        if (logs := expected_log_shares(self._probs(fn))) is not None:
             return _chosen(logs, self.class_index(value))
         logits = self.logits(fn)
         return self._rule(logits).log_prob(self.class_index(value), logits)
+
+    def log_mixture(self, mixing: Any, logs: Sequence[Array]) -> Array:
+        """Return the bound of E_q[log p] of a mixture; ``logs`` are E_q[log p] by component."""
+        if not self.has_random_parameters(mixing):
+            return log_mixture(log_softmax(mixing.logits), logs)
+        zeros = namespace(logs[0]).zeros_like(logs[0])
+        shares = [self.log_prob(mixing, zeros + place) for place in range(len(logs))]
+        return log_mixture(namespace(zeros).stack(shares, axis=-1), logs)
 
     def tempered_log_prob(self, fn: Any, value: Any, power: Any) -> Array:
         """Return (1/a) log E_q[pᵃ] of the observed class, a = ``power``."""
@@ -83,7 +92,7 @@ class ClassLikelihoods:
         return self.tables.unwrap(vars(fn).get("probs"))
 
     def _log_prob_of_counts(self, fn: Any, value: Any) -> Array:
-        if (logs := log_simplex(self._probs(fn))) is not None:
+        if (logs := expected_log_shares(self._probs(fn))) is not None:
             counts = value + 0 * logs
             return log_coefficient(counts) + namespace(counts).sum(counts * logs, axis=-1)
         logits = self.logits(fn)

@@ -24,7 +24,13 @@ from moment_calculus.operations.shapes.moves import (
     permute,
     without_covariance,
 )
-from moment_calculus.operations.shapes.reshaping import Expanded, broadcast, flattened, reshape
+from moment_calculus.operations.shapes.reshaping import (
+    Expanded,
+    Reshaped,
+    broadcast,
+    flattened,
+    reshape,
+)
 from moment_calculus.operations.shapes.selection import (
     Indexed,
     index_features,
@@ -52,12 +58,20 @@ def unstacked(value: Any) -> tuple[Any, ...] | None:
     if not isinstance(value, Gaussian):
         return None
     known = value.memo.arrays
-    if STACKED not in known and isinstance(value.step, Expanded):
+    if STACKED not in known and isinstance(value.step, Expanded | Reshaped):
         # A distribution expands what it stacked, as a Beta does with its concentrations.
-        parts, shape = unstacked(value.step.source), value.shape
-        if parts is not None and len(parts) == shape[-1]:
+        source, shape = value.step.source, value.shape
+        parts = unstacked(source)
+        fits = isinstance(value.step, Expanded) or _is_unsqueezed(source.shape, shape)
+        if parts is not None and len(parts) == shape[-1] and fits:
             known[STACKED] = tuple(broadcast(part, shape[:-1]) for part in parts)
     return known.get(STACKED)
+
+
+def _is_unsqueezed(shape: tuple[int, ...], wide: tuple[int, ...]) -> bool:
+    """Whether a shape has only got leading axes of size one."""
+    extra = len(wide) - len(shape)
+    return extra >= 0 and (1,) * extra + tuple(shape) == tuple(wide)
 
 
 def index(value: Any, key: Any) -> Any:

@@ -21,6 +21,7 @@ from moment_calculus.numerics.arrays import Array, constants, diagonal, namespac
 from moment_calculus.operations.shapes.coordinates import Image, Support, image_of
 from moment_calculus.operations.shapes.moves import Moved
 from moment_calculus.values import Gaussian, Spread, Step, Ties
+from moment_calculus.values.elementwise import affine
 from moment_calculus.values.step import Added
 
 
@@ -139,6 +140,14 @@ class _Chained(Step):
 
 def _spread(covariance: Array, coordinates: Gaussian) -> Spread:
     return Spread(diagonal(covariance), covariance, coordinates.propagation.may_sweep)
+
+
+def logits_of_sticks(value: Any) -> Gaussian | None:
+    """Return x of the sticks S(x) of a simplex, [..., k]; None of other values."""
+    image = image_of(value)
+    if image is None or image.support is not SIMPLEX:
+        return None
+    return affine(image.coordinates, 1.0, -_offsets(image.coordinates))
 
 
 def _logs_of_sticks(coordinates: Gaussian) -> tuple[Array, Array]:

@@ -139,7 +139,14 @@ def concatenate(*operands: Any, dimension: int) -> Value:
     """Serve ``jnp.concatenate`` and ``jnp.roll``."""
     if len(operands) == 1:
         return operands[0]
-    return concatenation.concatenate(operands, dimension - len(operands[0].shape))
+    axis = dimension - len(operands[0].shape)
+    if axis == -1 and all(operand.shape[-1] == 1 for operand in operands):  # of ``jnp.stack``
+        return concatenation.stack([_squeezed(operand) for operand in operands], axis)
+    return concatenation.concatenate(operands, axis)
+
+
+def _squeezed(operand: Any) -> Any:
+    return shapes.reshape(operand, operand.shape[:-1])
 
 
 @moment_rule("stack", numbers=False)

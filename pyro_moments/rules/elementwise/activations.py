@@ -7,11 +7,13 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
 from moment_calculus.functions.table import ACTIVATIONS, activation
+from moment_calculus.likelihoods.classes.mixtures import is_complementary
 from moment_calculus.operations.elementwise.choices import at_least, at_most, prelu
 from moment_calculus.operations.elementwise.products import multiply
 from moment_calculus.operations.elementwise.unary import apply, is_value
+from moment_calculus.operations.shapes.indexing import unstacked
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.indexing import chunk
 from pyro_moments.rules.table import moment_rule, named
@@ -172,6 +174,8 @@ def clamp(input: Value, min: Any = None, max: Any = None) -> Value:
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     _refuse_random(min=min, max=max)
+    if is_complementary(unstacked(input)) and called_by("torch.distributions.utils"):
+        return input  # probabilities, which torch keeps away from zero
     if any(_is_array(bound) for bound in (min, max)):
         lower = input if min is None else at_least(input, min)
         return lower if max is None else at_most(lower, max)

@@ -9,7 +9,15 @@ from typing import Any
 import torch
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
-from moment_calculus.operations.elementwise import choices, elementary, products, sums, unary
+from moment_calculus.likelihoods.classes.mixtures import is_complementary
+from moment_calculus.operations.elementwise import (
+    choices,
+    elementary,
+    logarithms,
+    products,
+    sums,
+    unary,
+)
 from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.operations.normalised.softmax import (
     LogSoftmax,
@@ -17,6 +25,7 @@ from moment_calculus.operations.normalised.softmax import (
     Softmax,
     TotalProbability,
 )
+from moment_calculus.operations.shapes.indexing import unstacked
 from moment_calculus.operations.shapes.sticks import is_simplex
 from moment_calculus.values import Value
 from pyro_moments.rules.elementwise.activations import activation_rule, as_numbers
@@ -101,7 +110,7 @@ def divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
 
 
 def _is_own_total(probabilities: Any, other: Any) -> bool:
-    if is_simplex(probabilities):
+    if is_simplex(probabilities) or is_complementary(unstacked(probabilities)):
         return called_by("torch.distributions.categorical")
     both = isinstance(probabilities, Softmax) and isinstance(other, TotalProbability)
     return both and probabilities.source is other.source
@@ -174,10 +183,10 @@ UNARY: dict[str, tuple[Callable[[Value], Value], str]] = {
     "sqrt": (lambda x: elementary.power(x, 0.5), _POSITIVE),
     "rsqrt": (lambda x: elementary.power(x, -0.5), _POSITIVE),
     "reciprocal": (lambda x: elementary.power(x, -1.0), _POSITIVE),
-    "log": (elementary.log, _POSITIVE),
+    "log": (logarithms.log, _POSITIVE),
     "log1p": (elementary.log1p, " of a function of a Gaussian that is above −1"),
-    "log2": (lambda x: unary.scale_shift(elementary.log(x), 1 / math.log(2)), _POSITIVE),
-    "log10": (lambda x: unary.scale_shift(elementary.log(x), 1 / math.log(10)), _POSITIVE),
+    "log2": (lambda x: unary.scale_shift(logarithms.log(x), 1 / math.log(2)), _POSITIVE),
+    "log10": (lambda x: unary.scale_shift(logarithms.log(x), 1 / math.log(10)), _POSITIVE),
 }
 
 

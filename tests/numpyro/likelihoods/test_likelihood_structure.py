@@ -144,8 +144,8 @@ def test_three_dependent_gaussians_are_refused_with_remedy():
 
 def test_parameters_of_vectors_are_not_taken_as_univariate():
     def make(f):
-        mixing = dist.Categorical(jnp.ones((2, 3)) / 3)
-        return dist.MixtureSameFamily(mixing, dist.Normal(f, 1.0))
+        parts = [dist.Normal(jnp.zeros(2), 1.0)] * 3
+        return dist.MixtureGeneral(dist.Categorical(jax.nn.softmax(f)), parts)
 
     fn = distribution(make, latent("w", np.tile(MEAN, (2, 1)), np.tile(VARIANCE, (2, 1))))
     with pytest.raises(UnsupportedMoments, match="not those of a univariate"):

@@ -156,12 +156,10 @@ def test_dependence_that_is_not_known_is_refused():
 
 
 def test_parameters_of_vectors_are_not_taken_as_univariate():
-    weights = latent("w", MEAN.expand(2, 3), VARIANCE.expand(2, 3))
-    mixture = dist.MixtureSameFamily(
-        dist.Categorical(torch.ones(2, 3)), dist.Normal(weights, torch.ones(2, 3))
-    )
+    fn = dist.Gumbel(torch.zeros(2), torch.ones(2))
+    fn.weights = latent("w", MEAN.expand(2, 3), VARIANCE.expand(2, 3))
     with pytest.raises(UnsupportedMoments, match="not those of a univariate"):
-        evaluate("obs", mixture, torch.zeros(2))
+        evaluate("obs", fn, torch.zeros(2))
 
 
 def test_gaussian_scales_rates_and_probabilities_are_refused():

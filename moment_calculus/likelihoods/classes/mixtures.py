@@ -1,0 +1,66 @@
+"""Mixtures: likelihoods of observations whose classes are hidden.
+
+A class has a posterior of its own, independent of the parameters. At its best, the bound of
+the model with its classes is that of Bishop (2006), 10.2: log Σ_k exp(E log w_k + E log p_k),
+which Jensen's inequality puts below E log Σ_k w_k p_k, by half of the variance of the log
+ratio of two classes times w (1 − w), to second order, where w is the chance of a class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from moment_calculus.functions.combinators import Scaled
+from moment_calculus.likelihoods.expectations import expected_value
+from moment_calculus.likelihoods.links import expected_log, log_probabilities
+from moment_calculus.numerics.arrays import Array, logsumexp, namespace
+from moment_calculus.operations.shapes.indexing import unstacked
+from moment_calculus.operations.shapes.sticks import log_simplex
+from moment_calculus.values import Deferred
+from moment_calculus.values.deferred import as_function
+from moment_calculus.values.spread import broadcast_shape
+
+
+def log_mixture(log_shares: Array, logs: Sequence[Array]) -> Array:
+    """Return the bound of E log Σ_k w_k p_k from E log w [..., k] and E log p_k [...]."""
+    xp = namespace(log_shares)
+    shape = broadcast_shape(tuple(log_shares.shape[:-1]), *(tuple(part.shape) for part in logs))
+    stacked = xp.stack([xp.broadcast_to(part, shape) for part in logs], axis=-1)
+    return logsumexp(stacked + log_shares)
+
+
+def expected_log_shares(probabilities: Any) -> Array | None:
+    """Return E log of a simplex, or of probabilities stacked [..., k]; None of other values."""
+    if (logs := log_simplex(probabilities)) is not None:
+        return logs
+    parts = unstacked(probabilities)
+    if parts is None:
+        return None
+    if is_complementary(parts):
+        found = [expected_value(part) for part in log_probabilities(parts[1])[::-1]]
+    else:
+        found = [expected_log(part) for part in parts]
+    return namespace(found[0]).stack(found, axis=-1)
+
+
+def is_complementary(parts: Sequence[Any] | None) -> bool:
+    """Whether two values are 1 − p and p, functions of the same Gaussian."""
+    if parts is None or len(parts) != 2:
+        return False
+    first, second = map(as_function, parts)
+    if not (isinstance(first, Deferred) and isinstance(second, Deferred)):
+        return False
+    (inner, scale, shift), (other, factor, offset) = map(_affine, (first.function, second.function))
+    numbers = all(isinstance(part, int | float) for part in (scale, shift, factor, offset))
+    same = first.base is second.base and inner == other
+    return numbers and same and (scale + factor, shift + offset) == (0, 1)
+
+
+def _affine(function: Any) -> tuple[Any, Any, Any]:
+    """Return f, a and b of a function a f + b."""
+    scale, shift = 1.0, 0.0
+    while isinstance(function, Scaled):
+        scale, shift = scale * function.scale, shift + scale * function.shift
+        function = function.inner
+    return function, scale, shift
