@@ -28,6 +28,7 @@ from moment_calculus.numerics.quadrature import (
 from moment_calculus.operations.elementwise.factors import Joint, joint_parameter, positive_factors
 from moment_calculus.operations.elementwise.sums import aligned
 from moment_calculus.operations.elementwise.unary import is_value, shape_of
+from moment_calculus.operations.shapes.moves import is_same
 from moment_calculus.operations.shapes.reshaping import Expanded, broadcast
 from moment_calculus.values import Deferred, Gaussian, elementwise_covariance
 from moment_calculus.values.ancestry import branches_of, shifted_from
@@ -246,12 +247,12 @@ def _of_parts(
 
 def affine_relation(driver: Gaussian, base: Gaussian) -> tuple[float, Any] | None:
     """Return a and b if the base is a · driver + b; None if that is not known."""
-    if driver is base:
+    if is_same(driver, base):
         return 1.0, 0.0
     if shifted_from(driver) is shifted_from(base):
         return 1.0, base.mean - driver.mean
     (root, scale, shift), (other, factor, offset) = map(_affine_root, (driver, base))
-    if root is not other or not scale:
+    if not is_same(root, other) or not scale:
         return None
     return factor / scale, offset - factor / scale * shift
 

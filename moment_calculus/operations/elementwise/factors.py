@@ -15,7 +15,7 @@ from typing import Any
 from moment_calculus.functions.combinators import Bounds, Scaled, not_negative, value_range
 from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.operations.elementwise.unary import is_value, scale_shift, shape_of
-from moment_calculus.operations.shapes.moves import Moved
+from moment_calculus.operations.shapes.moves import Moved, is_same
 from moment_calculus.operations.shapes.reshaping import broadcast, narrow
 from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.ancestry import ancestors
@@ -217,7 +217,7 @@ def _is_term(part: Any, whole: Any) -> bool:
         return positive and any(_is_term(part, term) for term in whole.parts)
     if not (isinstance(part, Deferred) and isinstance(whole, Deferred)):
         return part is whole
-    same = narrow(part.base) is narrow(whole.base)
+    same = is_same(narrow(part.base), narrow(whole.base))
     return same and _is_same(part.recognised_function, whole.recognised_function)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Any, NoReturn
 
@@ -275,14 +275,42 @@ def may_lose_dependence(value: Gaussian) -> bool:
     return value.propagation.has_full_covariance and not value.independent
 
 
-def is_same(weight: Gaussian, other: Gaussian) -> bool:
-    """Return whether two weights are one latent site with its axes in the same order."""
-    if weight is other:
+def is_same(value: Gaussian, other: Gaussian) -> bool:
+    """Return whether two values are one, or made of one by the same moves, written twice."""
+    if value is other:
         return True
-    first, second = weight.step, other.step
-    if not isinstance(first, Permuted) or not isinstance(second, Permuted):
+    first, second = value.step, other.step
+    if not isinstance(first, Moved) or type(first) is not type(second):
         return False
-    return first.order == second.order and is_same(first.source, second.source)
+    parts = zip(_parts_of(first), _parts_of(second), strict=True)
+    return all(are_same_parts(*pair) for pair in parts) and is_same(first.source, second.source)
+
+
+def _parts_of(step: Moved) -> list[Any]:
+    """Return what says how elements move: the fields of a step but for its source."""
+    return [getattr(step, each.name) for each in fields(step) if each.name != "source"]
+
+
+def are_same_parts(first: Any, second: Any) -> bool:
+    """Whether two keys, or tuples of them, are known to be equal, arrays among them."""
+    if first is second:
+        return True
+    if isinstance(first, tuple) and isinstance(second, tuple):
+        same_length = len(first) == len(second)
+        return same_length and all(map(are_same_parts, first, second))
+    if not (is_array(first) and is_array(second)):
+        return type(first) is type(second) and not is_array(first) and first == second
+    if tuple(first.shape) != tuple(second.shape) or first.dtype != second.dtype:
+        return False
+    try:
+        return bool(namespace(first).all(first == second))
+    except (RuntimeError, TypeError):  # torch and JAX raise for traced keys without values
+        return False
+
+
+def is_array(key: Any) -> bool:
+    """Whether a key is an array."""
+    return hasattr(key, "shape") and hasattr(key, "dtype")
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from operator import and_
 from typing import Any
 
 from moment_calculus.numerics.arrays import Array, namespace, transpose
-from moment_calculus.operations.shapes.moves import Moved, moved
+from moment_calculus.operations.shapes.moves import Moved, are_same_parts, is_array, moved
 from moment_calculus.values import Gaussian, Ties
 from moment_calculus.values.lags import lag_covariance
 from moment_calculus.values.spread import batch_shape, support_of_index
@@ -92,7 +92,7 @@ class Indexed(Moved):
         batch = batch_shape(source.shape, source.axis)
         if batch != batch_shape(theirs.shape, theirs.axis):
             return None
-        if are_same_keys(self.keys, step.keys):
+        if are_same_parts(self.keys, step.keys):
             return self._chosen(query.cross(source, theirs))
         # If both values claim independent elements, their sum would claim it too, wrongly
         # where the keys differ: the covariance counts as unknown.
@@ -115,25 +115,6 @@ class Indexed(Moved):
         return namespace(cross).broadcast_to(cross, (*batch, *cross.shape[-2:]))[self.keys]
 
 
-def are_same_keys(first: tuple, second: tuple) -> bool:
-    """Whether two keys are known to choose the same elements."""
-    pairs = zip(first, second, strict=False)
-    return len(first) == len(second) and all(_is_same(*pair) for pair in pairs)
-
-
-def _is_same(first: Any, second: Any) -> bool:
-    if first is second:
-        return True
-    if not (_is_array(first) and _is_array(second)):
-        return type(first) is type(second) and not _is_array(first) and first == second
-    if tuple(first.shape) != tuple(second.shape) or first.dtype != second.dtype:
-        return False
-    try:
-        return bool(namespace(first).all(first == second))
-    except (RuntimeError, TypeError):  # torch and JAX raise for traced keys without values
-        return False
-
-
 def same_element(first: tuple, second: tuple) -> Array | None:
     """Return where two keys choose the same element; None if they are not index arrays."""
     if len(first) != len(second) or not all(map(is_index, (*first, *second))):
@@ -143,13 +124,9 @@ def same_element(first: tuple, second: tuple) -> Array | None:
     return reduce(and_, (a == b for a, b in zip(first, second, strict=True)))
 
 
-def _is_array(key: Any) -> bool:
-    return hasattr(key, "shape") and hasattr(key, "dtype")
-
-
 def is_index(key: Any) -> bool:
     """Whether a key is an array of integers with axes."""
-    return _is_array(key) and bool(key.shape) and "bool" not in str(key.dtype)
+    return is_array(key) and bool(key.shape) and "bool" not in str(key.dtype)
 
 
 def is_basic(key: Any) -> bool:
