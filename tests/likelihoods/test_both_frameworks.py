@@ -51,6 +51,11 @@ def zero_inflated_poisson(host, gate, rate):
     return host.dist.ZeroInflatedPoisson(gate=gate, rate=rate)
 
 
+def mixture(host, places, **weights):
+    components = host.dist.Normal(host.array(places), 0.5)
+    return host.dist.MixtureSameFamily(host.dist.Categorical(**weights), components)
+
+
 # By kind of the parameters and name: a distribution, and its observations.
 REALS = {
     "Normal": (lambda h, f: h.dist.Normal(f, 0.5), REAL),
@@ -124,6 +129,9 @@ CLASSES = {
     "Categorical": (lambda h, z, q: h.dist.Categorical(logits=z), CLASS),
     "its probabilities": (lambda h, z, q: h.dist.Categorical(probs=q), CLASS),
     "Multinomial": (lambda h, z, q: h.dist.Multinomial(5, logits=z), COUNTS),
+    "probabilities of Multinomial": (lambda h, z, q: h.dist.Multinomial(5, probs=q), COUNTS),
+    "weights of a mixture": (lambda h, z, q: mixture(h, ROOT[2], probs=q), REAL),
+    "their logits": (lambda h, z, q: mixture(h, ROOT[2], logits=z), REAL),
     "vectors": (lambda h, z, q: h.dist.MultivariateNormal(z, scale_tril=h.array(ROOT)), VECTORS),
 }
 

@@ -64,8 +64,9 @@ def check_not_clipped(value: Any, what: str) -> None:
         "variance only: its distribution is not Gaussian, and a Gaussian is far off close to the "
         "clip, where the function is steep",
         sites=value.sites,
-        remedy="make one latent Gaussian, or a linear map of some, positive by exp or softplus, or "
-        "draw the sites by naming them in sample_sites=",
+        remedy="take log_softmax of logits without a clip, make one latent Gaussian, or a linear "
+        "map of some, positive by exp or softplus, or draw the sites by naming them in "
+        "sample_sites=",
     )
 
 

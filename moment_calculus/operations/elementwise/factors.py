@@ -25,7 +25,13 @@ from moment_calculus.values.spread import broadcast_shape
 
 def is_linear(value: Gaussian) -> bool:
     """Whether a value is a linear map of latent sites, or of the user's own inputs."""
-    return not any(ancestor.step.nonlinear for ancestor in ancestors(value))
+    return not any(_is_curved(ancestor) for ancestor in ancestors(value))
+
+
+def _is_curved(value: Gaussian) -> bool:
+    """Whether a value is linear in none of its inputs, as a softmax of logits."""
+    step = value.step
+    return step.nonlinear or 0 < len(step.inputs) == len(step.factors(value))
 
 
 def is_positive(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Logarithms of vectors that are no Gaussians: of simplexes, and of what was stacked."""
+"""Logarithms of vectors that are no Gaussians: of softmaxes, simplexes, and what was stacked."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from moment_calculus.operations.elementwise import elementary
 from moment_calculus.operations.elementwise.sums import subtract
 from moment_calculus.operations.elementwise.unary import apply
 from moment_calculus.operations.linear.maps import linear
+from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
 from moment_calculus.operations.shapes.concatenation import stack
 from moment_calculus.operations.shapes.indexing import unstacked
 from moment_calculus.operations.shapes.moves import Moved
@@ -19,8 +20,10 @@ from moment_calculus.operations.shapes.sticks import logits_of_sticks
 from moment_calculus.values import Deferred, Gaussian, Value
 
 
-def log(value: Value) -> Value:
-    """Return the logarithm of a positive value: of a function, a simplex, or a stack of these."""
+def log(value: Any) -> Any:
+    """Return the logarithm of a positive function, a softmax, a simplex, or a stack of these."""
+    if isinstance(value, Softmax):
+        return LogSoftmax(value.source)
     known = _log_of_vector(value)
     return elementary.log(value) if known is None else known
 

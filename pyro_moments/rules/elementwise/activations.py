@@ -13,7 +13,9 @@ from moment_calculus.likelihoods.classes.mixtures import is_complementary
 from moment_calculus.operations.elementwise.choices import at_least, at_most, prelu
 from moment_calculus.operations.elementwise.products import multiply
 from moment_calculus.operations.elementwise.unary import apply, is_value
+from moment_calculus.operations.normalised.softmax import Softmax
 from moment_calculus.operations.shapes.indexing import unstacked
+from moment_calculus.operations.shapes.sticks import is_simplex
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.indexing import chunk
 from pyro_moments.rules.table import moment_rule, named
@@ -34,11 +36,11 @@ def torch_functions(names: str) -> tuple[Callable, ...]:
     return (*named(*names.split()), *(function for function in special if function))
 
 
-def activation_rule(names: str) -> Callable[[Callable], Callable]:
+def activation_rule(names: str, *takes: type) -> Callable[[Callable], Callable]:
     """Register a rule for functions of these names and for their in-place variants."""
 
     def register(rule: Callable) -> Callable:
-        moment_rule(*torch_functions(names))(rule)
+        moment_rule(*torch_functions(names), takes=takes)(rule)
         in_place = " ".join(f"{name}_" for name in names.split())
         moment_rule(*torch_functions(in_place), in_place=True)(rule)
         return rule
@@ -168,18 +170,25 @@ def hardtanh(
     return _apply_with("hardtanh", input, low=min_val, high=max_val)
 
 
-@activation_rule("clamp clip")
-def clamp(input: Value, min: Any = None, max: Any = None) -> Value:
+@activation_rule("clamp clip", Softmax)
+def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
     """Serve ``clamp`` with certain bounds, numbers or tensors."""
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     _refuse_random(min=min, max=max)
-    if is_complementary(unstacked(input)) and called_by("torch.distributions.utils"):
-        return input  # probabilities, which torch keeps away from zero
+    if _are_probabilities(input) and called_by("torch.distributions.utils"):
+        return input  # which torch keeps away from zero
+    input = input.gaussian() if isinstance(input, Softmax) else input
     if any(_is_array(bound) for bound in (min, max)):
         lower = input if min is None else at_least(input, min)
         return lower if max is None else at_most(lower, max)
     return _apply_with("clamp", input, low=min, high=max)
+
+
+def _are_probabilities(value: Any) -> bool:
+    """Return whether a value is known to be the probabilities of classes."""
+    known = isinstance(value, Softmax) or is_simplex(value)
+    return known or is_complementary(unstacked(value))
 
 
 def _is_array(bound: Any) -> bool:

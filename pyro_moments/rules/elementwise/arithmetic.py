@@ -190,13 +190,13 @@ UNARY: dict[str, tuple[Callable[[Value], Value], str]] = {
 }
 
 
-def _register_unary(name: str, function: Callable[[Value], Value], domain: str) -> None:
-    def rule(input: Value) -> Value:
+def _register_unary(name: str, function: Callable[[Any], Any], domain: str) -> None:
+    def rule(input: Any) -> Any:
         return function(input)
 
     rule.__name__ = rule.__qualname__ = name
     rule.__doc__ = f"Serve ``torch.{name}``{domain}."
-    activation_rule(name)(rule)
+    activation_rule(name, *((Softmax,) if name == "log" else ()))(rule)
 
 
 for _name, (_function, _domain) in UNARY.items():

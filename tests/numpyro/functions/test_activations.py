@@ -75,6 +75,11 @@ REFUSED = {
         "log of a value that is clipped at 1e-06",
         "sample_sites",
     ),
+    "logarithm of a clipped softmax": (
+        lambda h: jnp.log(jnp.clip(nn.softmax(h), 1e-6)),
+        "log of a value that is clipped at 1e-06",
+        "log_softmax",
+    ),
     "cube root": (jnp.cbrt, "power 0.333333 of a Gaussian", "positive"),
     "reciprocal": (jnp.reciprocal, "power -1 of a Gaussian", "positive"),
     "division": (lambda h: 1 / h, "no moments", "exp(-s)"),
