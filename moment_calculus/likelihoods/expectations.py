@@ -42,7 +42,7 @@ from moment_calculus.operations.elementwise.drivers import (
 from moment_calculus.operations.elementwise.unary import is_value, shape_of
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Deferred, Gaussian
-from moment_calculus.values.spread import broadcast_shape
+from moment_calculus.values.spread import broadcast_shape, overlap
 
 ZOOMS = 3  # each locates the peak of a density about 20 times more precisely
 WIDTHS = (1.0, 1e-2, 1e-4)  # of panels around it, which resolve peaks of width 1e-5 to 36
@@ -85,9 +85,10 @@ def expectation(
 def expected_softplus(
     negative: Gaussian, function: Callable[..., Array], arguments: Any, shape: tuple[int, ...]
 ) -> Array | None:
-    """Return E log(1 + e^{f(a, b, …) − x}) of a Gaussian x, by quadrature over f's one Gaussian.
+    """Return E log(1 + e^{f(a, b, …) − x}) of a Gaussian x, by quadrature over f's Gaussians.
 
-    None if more than one Gaussian drives the arguments of f, or one that determines x.
+    None if one that drives the arguments of f determines x, if there are three, or if x is
+    not independent of two. Over two, f is smooth over one unit of each, see ``even_rule``.
     """
     shape = broadcast_shape(shape, negative.shape, *(part.shape for part in arguments))
     first, *others = (broadcast(part, shape) for part in (negative, *arguments))
@@ -95,7 +96,9 @@ def expected_softplus(
     if not others:
         return softplus.moments(function() - first.mean, first.variance + 0 * first.mean)[0]
     drivers = drivers_of(*others)
-    if len(drivers.gaussians) > 1 or len(drivers_of(first, *others).gaussians) < 2:
+    if len(drivers.gaussians) == 2:
+        return _softplus_over_two(first, function, drivers)
+    if len(drivers.gaussians) > 2 or len(drivers_of(first, *others).gaussians) < 2:
         return None
     driver = drivers.gaussians[0]
     points, weights = points_of(driver, drivers.knots[0])
@@ -103,6 +106,20 @@ def expected_softplus(
     mean, variance = conditional(first, driver, points)
     terms = softplus.moments(function(*drivers.at((points,))) - mean, variance)[0]
     return _average(Grid(weights, (points,), (0,)), terms, driver.mean)
+
+
+def _softplus_over_two(
+    negative: Gaussian, function: Callable[..., Array], drivers: Drivers
+) -> Array | None:
+    # Nested panels and a third rule would be 340 000 points for each element.
+    if any(overlap(negative, driver) for driver in drivers.gaussians):
+        return None
+    with even_rule():
+        grid = drivers.grid()
+    mean, variance = to_float64(negative.mean), to_float64(negative.variance)
+    values = function(*drivers.at(grid.points)) - mean
+    terms = activation("softplus").expectation(values, variance + 0 * values)
+    return _average(grid, terms, _like(drivers))
 
 
 def averaged_over(parameter: Any, rule: Callable[..., Array], *others: Any) -> Array:

@@ -88,7 +88,8 @@ class Univariate:
         logits = logit_of(probability) if odds is None else odds
         if not isinstance(logits, Gaussian):
             return self.expected(fn, value)
-        zeros = namespace(value).zeros_like(value)
+        # Without the axes of the counts: scalar parameters are integrated once.
+        zeros = namespace(value).zeros_like(value if 0 in value.shape else value[(0,) * value.ndim])
         log_zero, arguments = self._of_value(fn.base_dist, zeros, _log_prob)
         rest = expected_softplus(logits, partial(log_zero, zeros), arguments, zeros.shape)
         if rest is None:

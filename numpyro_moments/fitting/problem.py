@@ -21,7 +21,7 @@ from moment_calculus.optimisation.weighting import PlateScaling, weight_site
 from moment_calculus.predictions.blocks import Rows, rows_of_a_sum, sum_of_rows
 from moment_calculus.rulebooks import propagation_of
 from numpyro_moments.evaluation.arguments import Static, apart
-from numpyro_moments.evaluation.programs import Programs
+from numpyro_moments.evaluation.programs import QUICK, Programs
 from numpyro_moments.fitting.precision import NoiseScale
 from numpyro_moments.objectives.base import Program
 from numpyro_moments.prediction.predict import log_predictive
@@ -156,13 +156,6 @@ class Problem:
 def made_of(svi: SVI) -> tuple[Any, ...]:
     """Return what the programs of a training depend on beside the shapes of their arguments."""
     return svi.model, svi.guide, svi.loss, svi.optim, svi.constrain_fn, svi.static_kwargs
-
-
-# Compilation takes longer than the run: with these options 0.3 instead of 3.4 s for a
-# network of two layers.
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-if jax.__version_info__ < (0, 11):  # later releases have no other emitters
-    QUICK["xla_cpu_use_fusion_emitters"] = False
 
 
 def trained_loss_by_draws(

@@ -113,3 +113,51 @@ def test_a_gaussian_gate_is_refused():
     fn = pyro_dist.ZeroInflatedPoisson(torch.tensor(2.0), gate=u, validate_args=False)
     with pytest.raises(UnsupportedMoments, match="not confined"):
         in_pyro.evaluate("obs", fn, torch.tensor(COUNTS))
+
+
+def of_three(host, latent, evaluate, dtype):
+    """E log p of a negative binomial with random mean, concentration and gate, and a 0 and 3."""
+    array = lambda *numbers: dtype(np.array(numbers))  # noqa: E731
+    u, v, w = (
+        latent(name, array(*mean), array(*variance))
+        for name, mean, variance in [
+            ("u", GATE_MEAN[:2], GATE_VARIANCE[:2]),
+            ("v", [0.3, 1.0], [0.3, 0.8]),
+            ("w", [0.5, 1.0], [0.5, 1.0]),
+        ]
+    )
+    return evaluate(host, u, v, w, array(*COUNTS[:2]))
+
+
+def in_pyro_by_rate(dist, u, v, w, counts):
+    base = dist.GammaPoisson(torch.exp(w), torch.exp(w) / torch.exp(v))
+    return in_pyro.evaluate(
+        "obs", dist.ZeroInflatedDistribution(base, gate=torch.sigmoid(u)), counts
+    )
+
+
+def in_numpyro_by_mean(dist, u, v, w, counts):
+    def make(u, v, w):
+        base = dist.NegativeBinomial2(jnp.exp(v), jnp.exp(w))
+        return dist.ZeroInflatedDistribution(base, gate=jax.nn.sigmoid(u))
+
+    return in_numpyro.evaluate("obs", distribution(make, u, v, w), counts)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (pyro_dist, pyro_latent, in_pyro_by_rate, torch.as_tensor),
+        (numpyro_dist, latent, in_numpyro_by_mean, np.asarray),
+    ],
+    ids=["pyro", "numpyro"],
+)
+def test_three_random_parameters_agree_with_a_product_of_gauss_rules(parts):
+    z, weights = hermite_grid(40, 3)
+    u = GATE_MEAN[:2] + GATE_VARIANCE[:2] ** 0.5 * z[:, :1]
+    mean = np.exp([0.3, 1.0] + np.sqrt([0.3, 0.8]) * z[:, 1:2])
+    shape = np.exp([0.5, 1.0] + np.sqrt([0.5, 1.0]) * z[:, 2:])
+    log_base = stats.nbinom.logpmf(COUNTS[:2], shape, shape / (shape + mean))
+    extra = np.where(COUNTS[:2] == 0, -np.logaddexp(0, -u), -np.inf)
+    expected = weights @ np.logaddexp(extra, -np.logaddexp(0, u) + log_base)
+    np.testing.assert_allclose(of_three(*parts), expected, rtol=2e-6)

@@ -9,6 +9,7 @@ import numpyro.distributions as dist
 import pytest
 
 import numpyro_moments as package
+from numpyro_moments.evaluation import programs
 from tests.checks import small_programs
 
 X, Y = jnp.linspace(-1.0, 1.0, 12).reshape(6, 2), jnp.linspace(-1.0, 1.0, 6)
@@ -85,3 +86,16 @@ def test_a_callback_of_the_cpu_is_refused():
     result = jax.ShapeDtypeStruct((), jnp.float32)
     with pytest.raises(Exception, match="different from the lowering platform cuda"):
         lowered(lambda x: jax.pure_callback(lambda x: x, result, x), jnp.float32(1.0))
+
+
+def test_only_large_programs_are_compiled_with_all_optimisations(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
+
+    def options(size, length):
+        cell = lambda total, x: (total, jnp.tanh(x * x))  # noqa: E731
+        program = lambda x: jax.lax.scan(cell, 0.0, jnp.broadcast_to(x, (length, size)))  # noqa: E731
+        return programs._options_for(jax.make_jaxpr(program)(jnp.zeros(size)).jaxpr)
+
+    assert options(10, 10) is programs.QUICK
+    assert options(10_000, 10) is None
+    assert options(10, 10_000) is None
