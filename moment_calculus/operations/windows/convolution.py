@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from moment_calculus.numerics.arrays import (
     Array,
     axis_moved,
+    constants,
     device,
     diagonal_matrix,
     identity_like,
@@ -25,11 +28,14 @@ from moment_calculus.operations.linear.checks import (
     check_independent_components,
     check_no_shared_sites,
 )
+from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.noise import mean_of
 from moment_calculus.operations.shapes.moves import refuse_dense
+from moment_calculus.operations.shapes.reshaping import flattened, reshape
 from moment_calculus.operations.windows.patches import derivatives_by_weight
 from moment_calculus.operations.windows.phases import by_phases
 from moment_calculus.values import Gaussian, Spread, Step
+from moment_calculus.values.ancestry import as_vector
 from moment_calculus.values.lags import Along, Pairs, lag_covariance, shifted
 from moment_calculus.values.propagation import register_replaceable
 from moment_calculus.values.spread import features_last
@@ -80,6 +86,8 @@ def convolution(inputs: Any, weight: Any, kernel: Kernel, layout: ConvolutionLay
     x, w = (o.gaussian() if hasattr(o, "gaussian") else o for o in (inputs, weight))
     random = [operand for operand in (x, w) if isinstance(operand, Gaussian)]
     check_no_shared_sites("the inputs and the weight of a convolution", random)
+    if (known := _of_dependent_weight(x, w, kernel)) is not None:
+        return known
     check_independent_components(
         f"the weight of a convolution, of shape {tuple(w.shape)},", w, "convolution"
     )
@@ -96,6 +104,25 @@ def convolution(inputs: Any, weight: Any, kernel: Kernel, layout: ConvolutionLay
         axis=layout.features,
         propagation=random[0].propagation,
     )
+
+
+LARGEST_WEIGHT = 256  # elements of a weight that becomes a vector, by a convolution for each
+
+
+def _of_dependent_weight(x: Any, w: Any, kernel: Kernel) -> Gaussian | None:
+    """Return the convolution of certain inputs as a linear map of a weight; None of others."""
+    size = math.prod(w.shape)
+    random = isinstance(w, Gaussian) and not isinstance(x, Gaussian)
+    if not random or w.independent or size > LARGEST_WEIGHT:
+        return None
+    vector = as_vector(w) if w.shape[-1] == size else flattened(w)
+    if vector is None:
+        return None
+    vector = reshape(vector, (size,))
+    basis = namespace(x).reshape(constants(np.eye(size), x), (size, *w.shape))
+    columns = [kernel(x, basis[place]) for place in range(size)]
+    matrix = namespace(x).reshape(namespace(x).stack(columns, axis=-1), (-1, size))
+    return reshape(linear(vector, matrix), columns[0].shape)
 
 
 @dataclass(frozen=True, eq=False)
