@@ -224,7 +224,7 @@ TABLE = {
             "head": lambda h: sigmoid(h, heads(h, 1)[:, 0]),
             "ratio": lambda h: (k := positive(h, groups=True)) / (k + positive(h, "m")),
             "product": lambda h: share(h, groups=True) * share(h, "r"),
-            "constant": lambda h: 1 - h.np.exp(-positive(h) * h.array(BY)),
+            "constant": lambda h: 1 - h.np.exp(-h.array(BY) * positive(h)),
         },
     ),
     "several": (

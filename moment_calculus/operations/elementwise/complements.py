@@ -9,6 +9,7 @@ from moment_calculus.functions.combinators import Composed, Scaled
 from moment_calculus.functions.integrated import Integrated
 from moment_calculus.functions.table import Exp, Expm1
 from moment_calculus.numerics.arrays import Array, namespace
+from moment_calculus.operations.elementwise.factors import assume_positive, is_positive
 from moment_calculus.operations.elementwise.unary import apply, scale_shift
 from moment_calculus.values import Deferred, Value
 
@@ -48,8 +49,17 @@ def log_of_shifted_exponential(value: Value) -> Value | None:
 
 def _logarithm(exponent: Deferred, scale: float) -> Any:
     """Return log of scale · (e^v − 1) for the exponent v, if that is positive; else None."""
-    positive = exponent if scale > 0 else scale_shift(exponent, -1.0)
-    if not isinstance(positive, Deferred) or not positive.bounds.positive:
+    # The sign of a traced factor is taken as the one for which there is a logarithm.
+    positive = assume_positive(exponent if scale > 0 else _negative(exponent))
+    if not is_positive(positive):
         return None
     outer = Integrated(_log_of_odds if scale > 0 else _log_of_probability)
     return scale_shift(apply(outer, positive), 1.0, math.log(abs(scale)))
+
+
+def _negative(value: Deferred) -> Deferred:
+    """Return −f(x), with the sign in the outermost factor."""
+    function = value.function
+    if not isinstance(function, Scaled):
+        return value.scaled(-1.0, 0.0)
+    return value.of(Scaled(function.inner, -function.scale, -function.shift, function.policy))
