@@ -35,6 +35,11 @@ ROWS = [
         "y = jax.nn.logsumexp(jax.nn.softmax(W, -1), 1)",
     ),
     Regression(
+        "positive value with one of its elements",
+        {"x": (3,)},
+        "y = xp.log(xp.exp(x[0]) + xp.exp(x))",
+    ),
+    Regression(
         "product of a row with itself",
         {"x": (3,)},
         "y = xp.prod(x.expand(2, 3), -2)",

@@ -22,7 +22,7 @@ HOSTS = {"torch": torch_host(), "jax": jax_host(by_numpy)}
 @pytest.mark.parametrize(
     ("make", "mode", "first", "end"),
     [
-        (generate, "full", 0, 30),
+        (generate, "full", 160, 190),
         (generate, "full", 30, 100),
         (generate, "backward", 0, 30),
         (generate, "backward", 30, 100),

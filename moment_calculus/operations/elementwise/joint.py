@@ -34,6 +34,8 @@ from moment_calculus.values import (
 from moment_calculus.values.spread import overlap, rows_scaled
 from moment_calculus.values.step import Added
 
+SAME = 1e-6  # share of variance left by a Gaussian below which another is a function of it
+
 
 @dataclass(frozen=True, eq=False)
 class _OfSeveral(Step):
@@ -128,7 +130,7 @@ def joint_value(joint: Joint, infinite: bool = False) -> Gaussian:
 def _between(first: Gaussian, second: Gaussian) -> Any:
     if first is second:
         return first.variance
-    return elementwise_covariance(first, second) if overlap(first, second) else 0.0
+    return elementwise_covariance(*aligned(first, second)[:2]) if overlap(first, second) else 0.0
 
 
 def _moments(drivers: Drivers) -> tuple[Array, Array, tuple[Array, ...]]:
@@ -156,14 +158,20 @@ def _moments(drivers: Drivers) -> tuple[Array, Array, tuple[Array, ...]]:
 
 
 def _solved(drivers: tuple[Gaussian, ...], slopes: list[Array]) -> list[Array]:
-    """Return the expected derivatives; the first two drivers may depend on each other."""
+    """Return the expected derivatives; the first two drivers may depend on each other.
+
+    Where one is a linear function of the other, the derivative by the wider one counts for both.
+    """
     variances = [safe_scale(to_float64(driver.variance)) ** 2 for driver in drivers]
+    alone = [slope / variance for slope, variance in zip(slopes, variances, strict=True)]
     if len(drivers) == 1 or not overlap(*drivers[:2]):
-        return [slope / variance for slope, variance in zip(slopes, variances, strict=True)]
-    between = to_float64(elementwise_covariance(drivers[0], drivers[1]))
-    (v, w), (s, t) = variances[:2], slopes[:2]
-    rest = safe_scale(v * w - between * between) ** 2
-    pair = [(w * s - between * t) / rest, (v * t - between * s) / rest]
-    return pair + [
-        slope / variance for slope, variance in zip(slopes[2:], variances[2:], strict=True)
-    ]
+        return alone
+    (v, w), (s, t), xp = variances[:2], slopes[:2], namespace(variances[0])
+    between = to_float64(_between(*drivers[:2]))
+    rest = v * w - between * between
+    is_one, zero = rest <= SAME * v * w, xp.zeros_like(rest)
+    rest = xp.where(is_one, xp.ones_like(rest), rest)
+    of_one = [xp.where(v >= w, alone[0], zero), xp.where(v >= w, zero, alone[1])]
+    of_two = [(w * s - between * t) / rest, (v * t - between * s) / rest]
+    pair = [xp.where(is_one, *gains) for gains in zip(of_one, of_two, strict=True)]
+    return pair + alone[2:]
