@@ -127,14 +127,19 @@ class Posteriors(ABC):
         inner = self.without_wrappers(fn)
         if not isinstance(inner, self.transformed):
             return None
-        parts = [part for transform in inner.transforms for part in self._elementary(transform)]
-        support = self.mixed.get(tuple(map(self._kind, parts)))
-        if support is not None and not isinstance(support, Support):
-            support = support(inner.event_dim)
+        support = self.mixed_support(inner.transforms, inner.event_dim)
         normal, transforms = self.gaussian_base(inner.base_dist)
         if support is None or normal is None or transforms:
             return None
         return inner.base_dist, normal, support
+
+    def mixed_support(self, transforms: Sequence[Transform], event_dim: int) -> Support | None:
+        """Return the support to which transforms mix their coordinates; None of others."""
+        parts = [part for transform in transforms for part in self._elementary(transform)]
+        support = self.mixed.get(tuple(map(self._kind, parts)))
+        if support is None or isinstance(support, Support):
+            return support
+        return support(event_dim)
 
     def _kind(self, transform: Transform) -> type:
         inverse = type(transform.inv)

@@ -23,10 +23,15 @@ from numpyro.infer.autoguide import (
 from numpyro.primitives import Messenger
 
 from moment_calculus.errors import MEAN_FIELD_GUIDES, UnsupportedMoments, not_reparameterised
+from moment_calculus.operations.shapes.coordinates import (
+    dependent_coordinates,
+    image_of,
+    on_support,
+)
 from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.values.propagation import Propagation
 from numpyro_moments._host import new_primitive, shaped
-from numpyro_moments.sites.terms import posterior_value, without_wrappers
+from numpyro_moments.sites.terms import POSTERIORS, posterior_value, without_wrappers
 
 Draw = Callable[[str, dist.Distribution], jax.Array]
 _GAUSSIAN = (AutoLaplaceApproximation, AutoLowRankMultivariateNormal, AutoMultivariateNormal)
@@ -64,6 +69,8 @@ class LatentVectors:
                 sites=sites,
                 remedy=f"{MEAN_FIELD_GUIDES}, or draw its sites: sample_sites={sorted(sites)}",
             )
+        if not drawn and any(_needs_independence(guide, site) for site in sites):
+            raise dependent_coordinates(sites)
         return bool(drawn)
 
     def take_apart(self, name: str, fn: Any, latent: Draw, draw: Draw) -> None:
@@ -78,9 +85,11 @@ class LatentVectors:
         normal = fn if isinstance(fn, dist.Normal) else fn.base_dist
         locs, scales = (guide._unpack_latent(part) for part in (normal.loc, normal.scale))
         for site, loc in locs.items():
-            kind = draw if site in self.sample_sites else latent
-            value = kind(site, dist.Normal(loc, scales[site]))
-            self.values[site] = _constrained(guide.prototype_trace[site]["fn"], value)
+            prior, normal = guide.prototype_trace[site]["fn"], dist.Normal(loc, scales[site])
+            if site in self.sample_sites:
+                self.values[site] = _constrained(prior, draw(site, normal))
+            else:
+                self.values[site] = _with_moments(prior, latent(site, normal))
 
     def _guide_of(self, name: str) -> Any:
         for guide in self.guides:
@@ -126,6 +135,40 @@ def _constrained(prior: Any, free: jax.Array) -> dist.Delta:
     return dist.Delta(value, log_density=log_density, event_dim=prior.event_dim)
 
 
+def _needs_independence(guide: Any, site: str) -> bool:
+    """Return whether moments of a site are known of independent coordinates only."""
+    prior = guide.prototype_trace[site]["fn"]
+    support = POSTERIORS.mixed_support([biject_to(prior.support)], prior.event_dim)
+    return support is not None and support.of_independent
+
+
+image_p = new_primitive("image", lambda x, *, shape, **_: shaped(shape, x.dtype))
+slope_p = new_primitive("slope", lambda x, *, shape, **_: shaped(shape, x.dtype))
+
+
+def _with_moments(prior: Any, free: jax.Array) -> dist.Delta:
+    """Return the site of random coordinates, which its transform may mix."""
+    transform = biject_to(prior.support)
+    support = POSTERIORS.mixed_support([transform], prior.event_dim)
+    if support is None:
+        return _constrained(prior, free)
+    shape = transform.forward_shape(free.shape)
+    value = image_p.bind(free, support=support, shape=shape)
+    slope = slope_p.bind(value, shape=shape[: len(shape) - prior.event_dim])
+    return dist.Delta(value, log_density=-slope, event_dim=prior.event_dim)
+
+
+def _slope(value: Any, **_: Any) -> Any:
+    image = image_of(value)
+    assert image is not None, "a value that the other primitive made"
+    return image.expected_log_slope
+
+
+# Moment rules of a transform that mixes coordinates, and of the logarithm of its slope.
+IMAGE_RULES: dict[str, Callable] = {
+    "image": lambda x, *, support, **_: on_support(support, x.gaussian()),
+    "slope": _slope,
+}
 _AUXILIARY_SUFFIX = "_unconstrained"
 latent_p = new_primitive("latent", lambda *_, shape, dtype, **__: shaped(shape, dtype))
 

@@ -26,6 +26,7 @@ from numpyro_moments.evaluation.uncertain_inputs import Inputs, at_means, drawn,
 from numpyro_moments.likelihoods.structure import settled_parameters, stripped
 from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.messenger import (
+    IMAGE_RULES,
     MomentMessenger,
     drawn_density,
     latent_input,
@@ -161,7 +162,7 @@ def moment_traces(
     traced = trace_sites(*program, key, messengers, site_parts, latent_input)
     jaxpr = with_noise(traced.jaxpr, traced.keys[0])
     check_no_silent_draws(jaxpr.jaxpr, traced.certain_outputs(predicting))
-    rules = {"latent": latent_rule(propagation), "noise": noise_rule(propagation)}
+    rules = {"latent": latent_rule(propagation), "noise": noise_rule(propagation), **IMAGE_RULES}
     interpreter = evaluator(rules, output_sites=_names(traced.shapes))
     guide_parts, model_parts = traced.parts(interpreter.run_closed(jaxpr, traced.keys))
     guide_sites, model_sites = (

@@ -51,10 +51,10 @@ _UNARY = (
     "broadcast_tensors ceil celu clamp clamp_max clamp_min clone contiguous cos cosh detach "
     "digamma div double dropout elu eq erf erfc erfinv exp exp2 expand_as expm1 float floor "
     "ge gelu gt hardsigmoid hardswish hardtanh isfinite isinf isnan le leaky_relu lerp lgamma "
-    "log log10 log1p log2 logaddexp logical_and logical_not logical_or logit logsigmoid lt "
-    "masked_fill maximum minimum mish mul multiply mvlgamma nan_to_num ne neg negative "
-    "ones_like positive pow prelu reciprocal relu relu6 round rsqrt rsub selu sigmoid sign "
-    "silu sin sinh softplus softsign sqrt square sub subtract tan tanh tanhshrink threshold "
+    "log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or logit "
+    "logsigmoid lt masked_fill maximum minimum mish mul multiply mvlgamma nan_to_num ne neg "
+    "negative ones_like positive pow prelu reciprocal relu relu6 round rsqrt rsub selu sigmoid "
+    "sign silu sin sinh softplus softsign sqrt square sub subtract tan tanh tanhshrink threshold "
     "to true_divide type_as where xlogy zeros_like"
 ).split()
 

@@ -67,7 +67,7 @@ class _WithMoments(transforms.Transform):
 
 def _mixing(transform: Any) -> Any:
     """Return the support of a transform that mixes coordinates; None of other transforms."""
-    return POSTERIORS.mixed.get((type(transform),))
+    return POSTERIORS.mixed_support([transform], transform.codomain.event_dim)
 
 
 class _Prior:
@@ -103,7 +103,8 @@ def transforms_with_moments(guide: Any, args: tuple, kwargs: dict) -> Iterator[N
 def _mixing_sites(trace: Any) -> list[tuple[dict, Any]]:
     """Return nodes of a trace, and their distributions, whose support mixes coordinates."""
     nodes = ((site, site["fn"]) for _, site in trace.iter_stochastic_nodes())
-    return [(site, fn) for site, fn in nodes if _mixing(_transform_to(fn)) is not None]
+    pairs = [(site, fn, _transform_to(fn)) for site, fn in nodes]
+    return [(site, fn) for site, fn, to in pairs if to is not None and _mixing(to) is not None]
 
 
 def _transform_to(fn: Any) -> Any:

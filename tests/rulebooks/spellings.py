@@ -16,7 +16,10 @@ import torch.nn.functional as F
 
 TORCH = SimpleNamespace(
     **{name: getattr(torch, name) for name in "abs exp erf log log1p sign square tanh".split()},
-    **{name: getattr(torch, name) for name in "expm1 logaddexp minimum relu sigmoid where".split()},
+    **{
+        name: getattr(torch, name)
+        for name in "expm1 logaddexp logaddexp2 minimum relu sigmoid where".split()
+    },
     array=lambda number: torch.tensor(number, dtype=torch.float64),
     clip=torch.clamp,
     leaky_relu=F.leaky_relu,
@@ -29,7 +32,10 @@ TORCH = SimpleNamespace(
 )
 JAX = SimpleNamespace(
     **{name: getattr(jnp, name) for name in "abs exp log log1p sign square tanh".split()},
-    **{name: getattr(jnp, name) for name in "expm1 logaddexp maximum minimum where".split()},
+    **{
+        name: getattr(jnp, name)
+        for name in "expm1 logaddexp logaddexp2 maximum minimum where".split()
+    },
     array=float,
     clip=jnp.clip,
     erf=jax.scipy.special.erf,
@@ -138,6 +144,7 @@ SPELLINGS: dict[str, list] = {
         lambda m, h: m.log1p(m.exp(h)),
         lambda m, h: m.log(1 + m.exp(h)),
         lambda m, h: m.logaddexp(h, m.array(0.0)),
+        lambda m, h: m.logaddexp2(h / math.log(2), m.array(0.0)) * math.log(2),
         lambda m, h: m.relu(h) + m.log1p(m.exp(-m.abs(h))),
         lambda m, h: -m.log(m.sigmoid(-h)),
     ],

@@ -67,7 +67,7 @@ def _slope(coordinates: Gaussian) -> Array:
     return CORRELATION_FACTOR.expected_log_slope(coordinates) + log_slope_of_square(coordinates)
 
 
-CORRELATION = Support(_correlation, _slope, event_dim=2)
+CORRELATION = Support(_correlation, _slope, 2, of_independent=True)
 
 
 def cholesky(covariance: Value) -> Gaussian:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.operations.shapes.reshaping import Expanded, Reshaped
 from moment_calculus.values import Gaussian
@@ -19,6 +20,7 @@ class Support(NamedTuple):
     make: Callable[[Gaussian], Gaussian]  # from coordinates [..., k] to the value
     expected_log_slope: Callable[[Gaussian], Array]  # E log |Jacobian|, [...]
     event_dim: int = 1
+    of_independent: bool = False  # whether moments are known of independent coordinates only
 
 
 class Image(NamedTuple):
@@ -33,8 +35,20 @@ class Image(NamedTuple):
         return self.support.expected_log_slope(self.coordinates)
 
 
+def dependent_coordinates(sites: Iterable[str]) -> UnsupportedMoments:
+    """Return the error for coordinates that have to be independent."""
+    return UnsupportedMoments(
+        "the unconstrained coordinates of a simplex or of a Cholesky factor depend on each other: "
+        "its moments are known of independent ones",
+        sites=sites,
+        remedy="use DVIGuide" + OR_DRAW,
+    )
+
+
 def on_support(support: Support, coordinates: Gaussian) -> Gaussian:
     """Return the value of coordinates on a support, which remembers both."""
+    if support.of_independent and not coordinates.independent:
+        raise dependent_coordinates(coordinates.sites)
     value = support.make(coordinates)
     value.memo.arrays[_IMAGE] = Image(coordinates, support)
     return value

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import Integrated, activation
 from moment_calculus.numerics.arrays import Array, constants, diagonal, namespace, times_rows
 from moment_calculus.operations.shapes.coordinates import Image, Support, image_of
@@ -103,7 +102,6 @@ def _offsets(coordinates: Gaussian) -> Array:
 
 def _simplex(coordinates: Gaussian) -> Gaussian:
     """Return the simplex [..., k + 1] of coordinates [..., k]."""
-    _check_independent(coordinates)
     shifted = coordinates.mean - _offsets(coordinates)
     mean, variance = activation("sigmoid").moments(shifted, coordinates.variance)
     slope = mean * (1 - mean) - variance
@@ -202,7 +200,7 @@ def _simplex_slope(coordinates: Gaussian) -> Array:
     return namespace(log).sum(log + later * rest, axis=-1)
 
 
-SIMPLEX = Support(_simplex, _simplex_slope)
+SIMPLEX = Support(_simplex, _simplex_slope, of_independent=True)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -245,7 +243,6 @@ def dimension(count: int) -> int:
 
 def _correlation_factor(coordinates: Gaussian) -> Gaussian:
     """Return the Cholesky factor [..., d, d], whose rows are independent."""
-    _check_independent(coordinates)
     chain = _chain(_pieces_of_rows(coordinates))
     return Gaussian(
         chain.mean,
@@ -283,14 +280,4 @@ def _factor_slope(coordinates: Gaussian) -> Array:
     return namespace(logs).sum(constants(1 + row - column, logs) * logs, axis=-1)
 
 
-CORRELATION_FACTOR = Support(_correlation_factor, _factor_slope, event_dim=2)
-
-
-def _check_independent(coordinates: Any) -> None:
-    if not coordinates.independent:
-        raise UnsupportedMoments(
-            "the unconstrained coordinates of a simplex or of a Cholesky factor depend on each "
-            "other: its moments are known of independent ones",
-            sites=coordinates.sites,
-            remedy="use DVIGuide" + OR_DRAW,
-        )
+CORRELATION_FACTOR = Support(_correlation_factor, _factor_slope, 2, of_independent=True)

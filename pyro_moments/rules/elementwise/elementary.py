@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 
 from moment_calculus.operations.elementwise import choices, elementary
+from moment_calculus.operations.elementwise.unary import is_value, scale_shift
 from moment_calculus.values import Value
 from pyro_moments.rules.elementwise.activations import activation_rule
 from pyro_moments.rules.table import moment_rule, named
 
+_LOG_2 = math.log(2)
 # All names that torch has for some of them.
 NAMES = {
     "acos": "acos arccos",
@@ -46,6 +49,13 @@ def log_ndtr(input: Value) -> Value:
 def logaddexp(input: Any, other: Any) -> Value:
     """Serve ``torch.logaddexp`` as softplus(x − y) + y."""
     return elementary.log_add_exp(input, other)
+
+
+@activation_rule("logaddexp2")
+def logaddexp2(input: Any, other: Any) -> Value:
+    """Serve ``torch.logaddexp2`` as log₂(2ˣ + 2ʸ)."""
+    natural = (scale_shift(x, _LOG_2) if is_value(x) else x * _LOG_2 for x in (input, other))
+    return scale_shift(elementary.log_add_exp(*natural), 1 / _LOG_2)
 
 
 @activation_rule("sign sgn")
