@@ -15,7 +15,12 @@ from moment_calculus.likelihoods.expectations import expected_value
 from moment_calculus.numerics.arrays import Array, log_ndtr, namespace
 from moment_calculus.operations.elementwise import elementary, logarithms
 from moment_calculus.operations.elementwise.complements import log_of_shifted_exponential
-from moment_calculus.operations.elementwise.factors import positive_joint, several_factors
+from moment_calculus.operations.elementwise.factors import (
+    assume_positive,
+    is_positive,
+    positive_joint,
+    several_factors,
+)
 from moment_calculus.operations.elementwise.joint import of_joint
 from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import apply, is_value, scale_shift
@@ -33,6 +38,18 @@ def _log_softplus(x: Array) -> Array:
 
 LOG_SOFTPLUS = Integrated(_log_softplus)
 LOG_NDTR = Integrated(log_ndtr)
+
+
+def _log_within(z: Array) -> Array:
+    """Return log(2 Φ(z) − 1) of z > 0, without cancellation close to zero or one."""
+    xp, smallest = namespace(z), 1e-4
+    small = xp.clip(z, max=1e-2)
+    near = xp.log(xp.clip(small, min=1e-30) * math.sqrt(2 / math.pi)) - small * small / 6
+    beyond = 2 * xp.exp(log_ndtr(-xp.clip(z, min=smallest)))
+    return xp.where(z < 1e-2, near, xp.log1p(-xp.clip(beyond, max=1 - smallest)))
+
+
+LOG_WITHIN = Integrated(_log_within)
 
 
 def log(operand: Any) -> Any:
@@ -127,6 +144,9 @@ def log_probabilities(probability: Any) -> tuple[Any, Any]:
         function, argument = activation("ndtr"), deviation
     if function == activation("ndtr"):
         return apply(LOG_NDTR, argument), apply(LOG_NDTR, scale_shift(argument, -1.0))
+    if (positive := _twice_beyond_half(probability)) is not None:
+        other = apply(LOG_NDTR, scale_shift(positive, -1.0))
+        return apply(LOG_WITHIN, positive), scale_shift(other, 1.0, math.log(2))
     joint = positive_joint(probability)
     if joint is not None and joint.bounds.high <= 1:
         ends = Bounds(high=0.0)
@@ -140,6 +160,32 @@ def log_probabilities(probability: Any) -> tuple[Any, Any]:
             remedy="pass logits=..., or probs=sigmoid(...)" + OR_DRAW,
         )
     return log(probability), log(scale_shift(probability, -1.0, 1.0))
+
+
+def _twice_beyond_half(value: Any) -> Any:
+    """Return z > 0 of 2 Φ(z) − 1 = erf(z/√2), the chance to be within ± z; else None."""
+    scale, shift = 1.0, 0.0
+    while isinstance(value, Deferred) and isinstance(value.function, Scaled):
+        transform = value.function
+        scale, shift = scale * transform.scale, shift + scale * transform.shift
+        value = value.of(transform.inner)
+    if not all(isinstance(part, int | float) for part in (scale, shift)):
+        return None
+    function, argument = last_function(value)
+    factor = _WITHIN.get((getattr(function, "name", None), scale, shift))
+    if factor is None:
+        return None
+    deviation = assume_positive(scale_shift(argument, factor))
+    return deviation if is_positive(deviation) else None
+
+
+# From spellings a f(x) + b of 2 Φ(z) − 1, f, a and b, to z / x.
+_WITHIN = {
+    ("ndtr", 2.0, -1.0): 1.0,
+    ("erf", 1.0, 0.0): math.sqrt(2),
+    ("erfc", -1.0, 1.0): math.sqrt(2),
+    ("erfc", 1.0, -1.0): -math.sqrt(2),
+}
 
 
 def logit_of(probability: Any) -> Any:

@@ -11,14 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from moment_calculus.functions.combinators import Scaled
 from moment_calculus.likelihoods.expectations import expected_value
 from moment_calculus.likelihoods.links import expected_log, log_probabilities
 from moment_calculus.numerics.arrays import Array, logsumexp, namespace
+from moment_calculus.operations.elementwise.factors import is_complement
 from moment_calculus.operations.shapes.indexing import unstacked
 from moment_calculus.operations.shapes.sticks import log_simplex
-from moment_calculus.values import Deferred
-from moment_calculus.values.deferred import as_function
 from moment_calculus.values.spread import broadcast_shape
 
 
@@ -46,21 +44,4 @@ def expected_log_shares(probabilities: Any) -> Array | None:
 
 def is_complementary(parts: Sequence[Any] | None) -> bool:
     """Whether two values are 1 − p and p, functions of the same Gaussian."""
-    if parts is None or len(parts) != 2:
-        return False
-    first, second = map(as_function, parts)
-    if not (isinstance(first, Deferred) and isinstance(second, Deferred)):
-        return False
-    (inner, scale, shift), (other, factor, offset) = map(_affine, (first.function, second.function))
-    numbers = all(isinstance(part, int | float) for part in (scale, shift, factor, offset))
-    same = first.base is second.base and inner == other
-    return numbers and same and (scale + factor, shift + offset) == (0, 1)
-
-
-def _affine(function: Any) -> tuple[Any, Any, Any]:
-    """Return f, a and b of a function a f + b."""
-    scale, shift = 1.0, 0.0
-    while isinstance(function, Scaled):
-        scale, shift = scale * function.scale, shift + scale * function.shift
-        function = function.inner
-    return function, scale, shift
+    return parts is not None and len(parts) == 2 and is_complement(*parts)

@@ -151,8 +151,45 @@ def _sum_or_product(value: Gaussian, parts: list[Any]) -> Any:
         return value
     first, second = map(bounds_of_part, parts)
     if value.step.is_sum:
-        return Joint(operator.add, tuple(parts), first.plus(second))
+        bounds = first.plus(second)
+        if _is_share_of_rest(*parts) or _is_share_of_rest(*reversed(parts)):
+            bounds = Bounds(bounds.low, 1.0, bounds.open_ended)
+        return Joint(operator.add, tuple(parts), bounds)
     return Joint(operator.mul, tuple(parts), _bounds_of_product(first, second))
+
+
+def _is_share_of_rest(share: Any, part: Any) -> bool:
+    """Whether a part is (1 − p) r for a share p in [0, 1], and r at most one."""
+    if not isinstance(part, Joint) or part.combine is not operator.mul:
+        return False
+    ends = bounds_of_part(share)
+    if ends.low < 0 or ends.high > 1:
+        return False
+    first, second = part.parts
+    pairs = (first, second), (second, first)
+    return any(is_complement(share, p) and bounds_of_part(r).high <= 1 for p, r in pairs)
+
+
+def is_complement(first: Any, second: Any) -> bool:
+    """Whether two values are p and 1 − p, functions of the same Gaussian."""
+    if not (is_value(first) and is_value(second)):
+        return False
+    first, second = as_function(first), as_function(second)
+    if not (isinstance(first, Deferred) and isinstance(second, Deferred)):
+        return False
+    (inner, scale, shift), (other, factor, offset) = map(_affine, (first.function, second.function))
+    numbers = all(isinstance(part, int | float) for part in (scale, shift, factor, offset))
+    same = is_same(narrow(first.base), narrow(second.base)) and inner == other
+    return numbers and same and (scale + factor, shift + offset) == (0, 1)
+
+
+def _affine(function: Any) -> tuple[Any, Any, Any]:
+    """Return f, a and b of a function a f + b."""
+    scale, shift = 1.0, 0.0
+    while isinstance(function, Scaled):
+        scale, shift = scale * function.scale, shift + scale * function.shift
+        function = function.inner
+    return function, scale, shift
 
 
 def _moved(step: Moved, leaf: Any, like: Gaussian) -> Any:

@@ -1,0 +1,53 @@
+"""Logarithms of probabilities that are made of others: guessing, and hitting within a width."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import special
+
+from moment_calculus.functions.table import activation
+from moment_calculus.likelihoods.expectations import expected_value
+from moment_calculus.likelihoods.links import log_probabilities
+from moment_calculus.operations.elementwise.products import multiply
+from moment_calculus.operations.elementwise.sums import add
+from moment_calculus.operations.elementwise.unary import apply, scale_shift
+from moment_calculus.predictions.moments import Moments, as_value
+from moment_calculus.rulebooks import propagation_of
+
+Z, WEIGHTS = np.polynomial.hermite_e.hermegauss(60)
+WEIGHTS = WEIGHTS / WEIGHTS.sum()
+
+
+def site(name, mean, variance):
+    moments = Moments(np.array([mean]), variance=np.array([variance]))
+    return as_value(moments, name, propagation_of("full", "exact"))
+
+
+def test_a_chance_of_guessing_beside_that_of_knowing():
+    """The three-parameter model of item response: g + (1 − g) S(v)."""
+    u, v = site("u", -1.0, 0.5), site("v", 0.4, 1.5)
+    guess, know = (apply(activation("sigmoid"), part) for part in (u, v))
+    probability = add(guess, multiply(scale_shift(guess, -1.0, 1.0), know))
+    found = [expected_value(part)[0] for part in log_probabilities(probability)]
+    g, k = special.expit(-1.0 + 0.5**0.5 * Z)[:, None], special.expit(0.4 + 1.5**0.5 * Z)
+    logs = np.log(g + (1 - g) * k), np.log1p(-g) + np.log1p(-k)
+    np.testing.assert_allclose(found, [WEIGHTS @ part @ WEIGHTS for part in logs], rtol=1e-6)
+
+
+@pytest.mark.parametrize("spelling", ["ndtr", "erf", "erfc"])
+def test_the_chance_to_be_within_a_positive_width(spelling):
+    """2 Φ(z) − 1 of z = eˣ, as of a putt that stays within the angle of the hole."""
+    width = apply(activation("exp"), site("x", -0.3, 0.4))
+    inner, scale, shift = {
+        "ndtr": (1.0, 2.0, -1.0),
+        "erf": (math.sqrt(0.5), 1.0, 0.0),
+        "erfc": (-math.sqrt(0.5), 1.0, -1.0),
+    }[spelling]
+    whole = scale_shift(apply(activation(spelling), scale_shift(width, inner)), scale, shift)
+    found = [expected_value(part)[0] for part in log_probabilities(whole)]
+    z = np.exp(-0.3 + 0.4**0.5 * Z)
+    logs = np.log(special.erf(z / math.sqrt(2))), math.log(2) + special.log_ndtr(-z)
+    np.testing.assert_allclose(found, [WEIGHTS @ part for part in logs], rtol=1e-6)
