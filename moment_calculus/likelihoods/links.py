@@ -172,7 +172,7 @@ def _twice_beyond_half(value: Any) -> Any:
     if not all(isinstance(part, int | float) for part in (scale, shift)):
         return None
     function, argument = last_function(value)
-    factor = _WITHIN.get((getattr(function, "name", None), scale, shift))
+    factor = _WITHIN.get((getattr(function, "name", ""), scale, shift))
     if factor is None:
         return None
     deviation = assume_positive(scale_shift(argument, factor))
