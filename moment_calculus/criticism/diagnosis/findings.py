@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import textwrap
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from moment_calculus.criticism.display import aligned
 
 WIDTH = 100
+SERIES = 4  # sites of one numbered series from which on they share a line
 
 
 class Verdict(Enum):
@@ -70,13 +74,43 @@ class Diagnosis:
         return by_name[check]
 
     def __str__(self) -> str:
-        """Return a table of all findings, and in words those that are not good."""
-        rows = aligned(
-            [finding.check, finding.value, finding.verdict.value] for finding in self.findings
-        )
-        bad = [finding for finding in self.findings if finding.verdict is not Verdict.GOOD]
+        """Return a table of all findings, and in words those that are not good.
+
+        Sites y_0 … y_T of time steps share a line, which is that of the worst.
+        """
+        findings = _by_series(self.findings)
+        rows = aligned([one.check, one.value, one.verdict.value] for one in findings)
+        bad = [finding for finding in findings if finding.verdict is not Verdict.GOOD]
         words = list(map(_paragraph, bad)) or ["Nothing speaks against it."]
         return "\n".join([self.subject, "", *rows, "", *words])
+
+
+_NUMBERED = re.compile(r"(?P<series>.*?\D)(?P<number>\d+)$")
+_WORST = Verdict.GOOD, Verdict.UNKNOWN, Verdict.DOUBTFUL, Verdict.BAD  # in this order
+
+
+def _by_series(findings: Iterable[Finding]) -> list[Finding]:
+    """Return one finding for neighbours of one check that are of sites of one numbered series."""
+
+    def series(finding: Finding) -> str:
+        known = _NUMBERED.match(finding.check)
+        return known["series"] if known else finding.check
+
+    shown: list[Finding] = []
+    for _, neighbours in itertools.groupby(findings, key=series):
+        group = list(neighbours)
+        shown += group if len(group) < SERIES else [_worst_of(group)]
+    return shown
+
+
+def _worst_of(group: list[Finding]) -> Finding:
+    worst = max(group, key=lambda finding: _WORST.index(finding.verdict))
+    last, name = (one.check.split()[-1] for one in (group[-1], worst))
+    return replace(
+        worst,
+        check=f"{group[0].check} … {last}",
+        value=f"{len(group)} sites; {name}: {worst.value}",
+    )
 
 
 def _paragraph(finding: Finding) -> str:
