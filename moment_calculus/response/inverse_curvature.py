@@ -129,6 +129,7 @@ def _index_along(latent: Latent, axis: str | int) -> np.ndarray:
 
 DENSE = 3000  # most parameters for which the dense Hessian is computed
 WORTH = 4  # factor by which an arrow must take fewer products than a dense matrix
+DOUBLE = 1e-12  # largest rounding unit of a loss in double precision
 TOLERANCE = 1e-3  # nats that one more step of Newton's method may gain
 
 REMEDY = 'train it further by fit(..., method="newton"), in double precision by float64=True'
@@ -139,9 +140,11 @@ class InverseHessian(Protocol):
 
     Args:
         is_iterative: whether each row takes iterations of its own.
+        has_flat_directions: whether H was found flat along directions, perhaps by rounding.
     """
 
     is_iterative: bool
+    has_flat_directions: bool
 
     def solve(self, rows: np.ndarray) -> np.ndarray:
         """Rows [k, n] times H⁻¹, [k, n]."""
@@ -265,9 +268,19 @@ class InverseCurvature:
         self.layout = ParameterLayout(problem.latents, problem.leaves, self.locations)
         if not self.layout.latents:
             raise ValueError("the model has no latent site: there is no posterior to correct")
-        self.inverse, self.decrement = inverse_hessian(
-            problem.objective, problem.parameters, self.layout, tolerance
-        )
+        self.inverse, self.decrement = self._inverse(problem, tolerance)
+
+    def _inverse(self, problem: Problem, tolerance: float) -> tuple[InverseHessian, float]:
+        """Return H⁻¹ and the Newton decrement, in double precision if H looks flat in single."""
+        rest = problem.parameters, self.layout, tolerance
+        inverse, decrement = inverse_hessian(problem.objective, *rest)
+        if not inverse.has_flat_directions or problem.objective.precision <= DOUBLE:
+            return inverse, decrement
+        try:
+            objective = problem.objective_in_double()
+        except (RuntimeError, TypeError, ValueError):  # the model has arrays in single precision
+            return inverse, decrement
+        return inverse_hessian(objective, *rest)
 
     def rows(self, functional: Functional, part: slice | None = None) -> Iterator[np.ndarray]:
         """Yield G H⁻¹ of some elements (by default all) in batches [k, n]."""

@@ -136,6 +136,9 @@ class Problem(Protocol):
     def objective(self) -> DeterministicLoss:
         """The loss."""
 
+    def objective_in_double(self) -> DeterministicLoss:
+        """The loss in double precision, which tells a flat direction from rounding."""
+
     @property
     def parameters(self) -> np.ndarray:
         """The parameters, [n]."""

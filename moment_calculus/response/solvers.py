@@ -37,6 +37,7 @@ class Dense:
         except LinAlgError:
             inverse = self._without_flat(scaled)
         self.root = self._units[:, None] * inverse
+        self.has_flat_directions = self._flat.shape[1] > 0
 
     def _without_flat(self, scaled: np.ndarray) -> np.ndarray:
         values, directions = scipy.linalg.eigh(scaled)
@@ -92,6 +93,7 @@ class ConjugateGradients:
     """H⁻¹ by conjugate gradients, one solution for each row."""
 
     is_iterative = True
+    has_flat_directions = False  # none is known before a row meets it
 
     def __init__(
         self, product: Callable[[np.ndarray], np.ndarray], units: np.ndarray, precision: float
@@ -229,6 +231,7 @@ class Arrow:
     """H⁻¹ by the Schur complement of the local blocks."""
 
     is_iterative = False
+    has_flat_directions = False
 
     def __init__(
         self, blocks: np.ndarray, sides: np.ndarray, corner: np.ndarray, partition: Partition

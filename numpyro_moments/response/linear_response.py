@@ -139,6 +139,12 @@ class NumPyroProblem:
             found = self._loss.objective(self._flat, self._unravel)
         return found.within(self.precision)
 
+    def objective_in_double(self) -> DeterministicLoss:
+        """Return the loss in double precision."""
+        svi, data = self.svi, (self.data, dict(self.named))
+        problem = problem_of(svi.model, svi.guide, data, self.params, svi.loss, float64=True)
+        return problem.objective
+
     @cached_property
     def parameters(self) -> np.ndarray:
         """Return the parameters as one vector."""
@@ -429,5 +435,5 @@ def problem_of(
     precision, (data, named) = Precision.of(params, float64), arguments
     with precision():
         svi = SVI(model, guide, Adam(1.0), loss=objective)
-        data, named = in_jax((data, named), precision.double)
+        data, named, params = in_jax((data, named, params), precision.double)
         return NumPyroProblem(svi, data, named, params, precision)

@@ -100,6 +100,12 @@ class PyroProblem:
         with self.fixed_parameters():
             return self.loss.objective().within(self.fixed_parameters)
 
+    def objective_in_double(self) -> DeterministicLoss:
+        """Return the loss in double precision."""
+        data = to_float64(self.data), to_float64(self.named)
+        with self.fixed_parameters(), double_precision():
+            return _problem(self.elbo, self.model, self.guide, data, None, True).objective
+
     @property
     def parameters(self) -> np.ndarray:
         """Return the parameters as one vector."""

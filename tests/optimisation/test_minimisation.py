@@ -217,3 +217,18 @@ def test_a_remembered_place_is_not_computed_again(method):
     assert all(one != other for one, other in itertools.pairwise(places))
     again = METHODS[method](objective, START)
     np.testing.assert_array_equal(found.place, again.place)
+
+
+def test_newton_goes_its_first_steps_by_slopes():
+    at_hessians = []
+
+    def seen(place):
+        at_hessians.append(value_and_slope(place)[0])
+        return curvature(place)
+
+    found = newton(cached(replace(GAUSSIAN, hessian=seen)), START)
+    assert found.converged
+    assert "Newton decrement" in found.reason
+    start, end = value_and_slope(START)[0], found.loss
+    assert at_hessians[0] - end < 1e-2 * (start - end)
+    assert len(at_hessians) < found.steps / 2

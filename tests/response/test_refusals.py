@@ -149,6 +149,21 @@ def test_a_flat_site_does_not_keep_others_from_having_variances(host):
     np.testing.assert_allclose(both.variance, NOISE**2 / ROWS, rtol=1e-8)
 
 
+def test_rounding_in_single_precision_is_no_flat_direction(host):
+    """Of two latents the sum is known to a thousandth, and priors tell the difference."""
+
+    def model(y):
+        sites = [host.language.sample(name, host.dist.Normal(0.0, 1.0)) for name in ("u", "v")]
+        host.language.sample("obs", host.dist.Normal(sites[0] + sites[1], 1e-3), obs=y)
+
+    scale, one = (1 + 1e6) ** -0.5, lambda number: host.array(np.float32(number))
+    params = mean_field(host, u=(0.0, scale), v=(0.0, scale))
+    params = {name: one(np.asarray(part)) for name, part in params.items()}
+    guide = host.package.DVIGuide()
+    found = host.package.linear_response(model, guide, one(0.0), params=params)
+    np.testing.assert_allclose(found.standard_deviation("u"), 0.5**0.5, rtol=1e-5)
+
+
 @IN_PYRO
 def test_scales_that_a_fit_leaves_a_little_off_are_not_warned_of(host):
     known = regression("normal")
