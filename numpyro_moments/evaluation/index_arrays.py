@@ -36,8 +36,11 @@ class IndexArrays:
         return results
 
     def columns_of(self, array: Any) -> Any:
-        """Return the columns of which an array was concatenated, else the array."""
-        return self._columns.get(id(array), (None, array))[1]
+        """Return the columns of which an array was concatenated, or its only one; else the array."""
+        if id(array) in self._columns:
+            return self._columns[id(array)][1]
+        single = array.ndim and array.shape[-1] == 1
+        return Columns((array,), self._places) if single else array
 
 
 def _key(equation: Any, operands: list[Any]) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import special
@@ -14,8 +16,11 @@ from moment_calculus.likelihoods.links import log_probabilities
 from moment_calculus.operations.elementwise.products import multiply
 from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import apply, scale_shift
+from moment_calculus.operations.shapes.moves import is_same
 from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.rulebooks import propagation_of
+from numpyro_moments.evaluation.interpreter import Interpreter
+from tests.numpyro.likelihoods.cases import latent
 
 Z, WEIGHTS = np.polynomial.hermite_e.hermegauss(60)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
@@ -51,3 +56,17 @@ def test_the_chance_to_be_within_a_positive_width(spelling):
     z = np.exp(-0.3 + 0.4**0.5 * Z)
     logs = np.log(special.erf(z / math.sqrt(2))), math.log(2) + special.log_ndtr(-z)
     np.testing.assert_allclose(found, [WEIGHTS @ part for part in logs], rtol=1e-6)
+
+
+def test_a_traced_index_that_is_written_twice_takes_one_value():
+    """So that g[i] + (1 - g[i]) * p is a probability where NumPyro compiles with the data i."""
+    found = []
+
+    def program(index):
+        twice = jax.make_jaxpr(lambda x, i: (x[i], x[i]))(jnp.zeros(3), index)
+        values = Interpreter().run_closed(twice, [latent(), index])
+        found.append(is_same(*(value.gaussian() for value in values)))
+        return index
+
+    jax.eval_shape(program, jnp.zeros(4, int))
+    assert found == [True]
