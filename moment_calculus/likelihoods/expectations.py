@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.errors import ApproximationWarning, UnsupportedMoments, warn_user
 from moment_calculus.functions.base import Rescaled
 from moment_calculus.functions.combinators import Scaled
 from moment_calculus.functions.families.elementary import Exp, infinite_where_capped
@@ -39,6 +39,7 @@ from moment_calculus.operations.elementwise.drivers import (
     points_of,
     value_at,
 )
+from moment_calculus.operations.elementwise.factors import has_infinite_exponential
 from moment_calculus.operations.elementwise.unary import is_value, shape_of
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Deferred, Gaussian
@@ -57,10 +58,21 @@ def expected_value(operand: Any) -> Any:
     function = getattr(operand, "function", None)
     if isinstance(function, Scaled):
         return function.scale * expected_value(operand.of(function.inner)) + function.shift
+    if type(function) is Exp and has_infinite_exponential(operand.base):
+        _warn_of_infinity(operand)
     mean = operand.expectation if isinstance(operand, Deferred) else operand.gaussian().mean
     # A mean of exponentials beyond the range of the dtype is infinite, without a
     # gradient.
     return infinite_where_capped(mean) if type(function) in _GROWING else mean
+
+
+def _warn_of_infinity(rate: Deferred) -> None:
+    warn_user(
+        "the expectation of exp(s * e), s an exponential and e a Gaussian, is infinite, and so is "
+        f"the loss, at the latent site(s) {', '.join(sorted(rate.sites))}; the product counts as a "
+        "Gaussian instead. Write it as a site of its own, Normal(0, s): a centred hierarchy",
+        ApproximationWarning,
+    )
 
 
 def expectation(

@@ -36,7 +36,7 @@ class IndexArrays:
         return results
 
     def columns_of(self, array: Any) -> Any:
-        """Return the columns of which an array was concatenated, or its only one; else the array."""
+        """Return the columns that an array was concatenated of, or its only one; else the array."""
         if id(array) in self._columns:
             return self._columns[id(array)][1]
         single = array.ndim and array.shape[-1] == 1

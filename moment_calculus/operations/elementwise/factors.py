@@ -246,6 +246,22 @@ def joint_parameter(value: Any) -> Joint | None:
     return joint if source.step.joint is not None else None
 
 
+def has_infinite_exponential(value: Gaussian) -> bool:
+    """Whether E exp(x) is infinite: x has a product of a Gaussian and an exponential of another."""
+    joint = joint_of(value)
+    return isinstance(joint, Joint) and _has_heavy_product(joint)
+
+
+def _has_heavy_product(joint: Joint) -> bool:
+    if joint.combine is operator.mul and any(isinstance(part, Gaussian) for part in joint.parts):
+        return any(_is_exponential(part) for part in joint.parts)
+    return any(_has_heavy_product(part) for part in joint.parts if isinstance(part, Joint))
+
+
+def _is_exponential(part: Any) -> bool:
+    return isinstance(part, Deferred) and part.bounds.positive and part.function.superlinear
+
+
 def ratio_bounds(part: Any, whole: Joint) -> Bounds:
     """Return the bounds of part / whole, for a positive sum of which it may be a term."""
     bounds = bounds_of_part(part)
