@@ -9,6 +9,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.values.backward import asked, narrow, residuals
@@ -76,11 +77,14 @@ def check_rows(values):
             check_equal(value, of_all_elements(value), 1e-9, 1e-9)
 
 
-REPEATING = [319]  # with elements that are repeated behind a function
+REPEATING = [1246]  # with elements that are repeated behind a function
+
+
+PADDED = [1563]  # a sum of positive values
 
 
 @pytest.mark.parametrize(
-    "seeds", [[*range(30), *REPEATING], slow_range(30, 600)], ids=["few", "many"]
+    "seeds", [[*range(30), *REPEATING, *PADDED], slow_range(30, 600)], ids=["few", "many"]
 )
 def test_rows_of_random_programs(seeds):
     values = values_of(seeds)
@@ -111,3 +115,12 @@ def test_networks_are_those_of_the_reference(case):
     alone = patch.object(narrow, "few_inputs", lambda _: None)
     with alone, patch.object(residuals, "_lags", lambda *_, **__: None):
         check_equal(case.result(), by_reference(case, 0.6))
+
+
+def test_inputs_explain_no_more_than_cancelling_terms_leave():
+    x = Moments(torch.tensor([-1.29, 1.27]), variance=torch.tensor([2.7e-4, 1.3e-4]))
+    function = lambda x: F.softplus(x - 0.93 * x[1:])  # noqa: E731
+    backward, full = (
+        propagate.propagate(function, x, covariance=mode).variance for mode in ("backward", "full")
+    )
+    torch.testing.assert_close(backward, full)

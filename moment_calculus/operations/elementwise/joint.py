@@ -85,7 +85,9 @@ class _OfSeveral(Step):
         ratio = xp.where(linear > TINY_VARIANCE, ratio, xp.ones_like(ratio))
         return total * outer(ratio, ratio)
 
-    def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian:
+    def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian | None:
+        if move.combines_elements or move.adds_elements:  # entries that no such function made
+            return None
         return joint_value(self.joint.rebuilt(lambda leaf: move.apply_to(leaf, like)))
 
 

@@ -83,7 +83,10 @@ class _FewInputs:
         top = xp.clip(xp.max(variance, axis=-1, keepdims=True), min=LEAST_SHARE)
         top = stop_gradient(top)
         ratio = xp.clip(size * xp.sqrt(top) / scale, max=LARGEST_RATIO)
-        return ratio, rows / size[:, None], variance / top
+        rows, variance = rows / size[:, None], variance / top
+        # Terms of a sum that cancel leave less variance than one of them explains.
+        explained = ratio * ratio * (variance @ (rows * rows).mT)
+        return ratio / xp.sqrt(xp.clip(explained, min=1.0)), rows, variance
 
 
 @dataclass(frozen=True)
