@@ -13,7 +13,7 @@ from scipy import special
 from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.expectations import expected_value
 from moment_calculus.likelihoods.links import log_probabilities
-from moment_calculus.operations.elementwise.products import multiply
+from moment_calculus.operations.elementwise.products import divide, multiply
 from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import apply, scale_shift
 from moment_calculus.operations.shapes.moves import is_same
@@ -55,6 +55,16 @@ def test_the_chance_to_be_within_a_positive_width(spelling):
     found = [expected_value(part)[0] for part in log_probabilities(whole)]
     z = np.exp(-0.3 + 0.4**0.5 * Z)
     logs = np.log(special.erf(z / math.sqrt(2))), math.log(2) + special.log_ndtr(-z)
+    np.testing.assert_allclose(found, [WEIGHTS @ part for part in logs], rtol=1e-6)
+
+
+def test_a_reciprocal_of_an_exponential_in_the_complementary_log_log():
+    """1 − 1 / exp(exp x)."""
+    rate = apply(activation("exp"), site("x", -0.3, 0.4))
+    whole = scale_shift(divide(1.0, apply(activation("exp"), rate)), -1.0, 1.0)
+    found = [expected_value(part)[0] for part in log_probabilities(whole)]
+    lam = np.exp(-0.3 + 0.4**0.5 * Z)
+    logs = np.log(-np.expm1(-lam)), -lam
     np.testing.assert_allclose(found, [WEIGHTS @ part for part in logs], rtol=1e-6)
 
 

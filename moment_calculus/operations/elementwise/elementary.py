@@ -213,6 +213,15 @@ def power(value: Value, exponent: float) -> Value:
     return source.then(plain)
 
 
+def inverse_of_exponential(value: Any) -> Value | None:
+    """Return exp(−f) of a value exp(f), f any function of a Gaussian; None of other values."""
+    if not isinstance(value, Deferred) or not isinstance(value.function, Composed):
+        return None
+    if type(value.function.outer) is not Exp:
+        return None
+    return apply(Exp(), scale_shift(value.of(value.function.inner), -1.0))
+
+
 def array_power(value: Value, exponent: Array) -> Value:
     """Return xᵏ = exp(k log x) for an array or traced number k; raise if x may not be positive."""
     parts = exponential_parts(value)

@@ -28,7 +28,7 @@ from moment_calculus.numerics.arrays import (
     safe_scale,
     transpose,
 )
-from moment_calculus.operations.elementwise.elementary import power
+from moment_calculus.operations.elementwise.elementary import inverse_of_exponential, power
 from moment_calculus.operations.elementwise.factors import (
     Joint,
     assume_positive,
@@ -464,6 +464,8 @@ def divide(left: Any, right: Any) -> Value:
     """Divide by a certain divisor or a positive function of Gaussians; raise for others."""
     if is_positive(right := assume_positive(right)):
         return multiply(left, power(right, -1.0))
+    if (inverse := inverse_of_exponential(right)) is not None:
+        return multiply(left, inverse)
     if isinstance(right, Gaussian) and (factors := factors_of(right)) is not None:
         return reduce(divide, factors, left)
     if (joint := positive_joint(right)) is not None:
