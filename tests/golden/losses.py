@@ -71,7 +71,8 @@ def cells() -> Iterator[tuple[str, Cell]]:
         for guide in guides:
             more = FURTHER if name in NETWORKS and guide == "DVIGuide" else {}
             for title, objective in {**OBJECTIVES, **more}.items():
-                cell = Cell(model, arguments.split(), guide, objective)
+                predicted = name in NETWORKS or title == "ELBO full"
+                cell = Cell(model, arguments.split(), guide, objective, predicted=predicted)
                 yield f"{name}, {guide}, {title}", cell
 
 
