@@ -171,7 +171,7 @@ OWN_PACKAGES = frozenset("moment_calculus moment_guides numpyro_moments pyro_mom
 # networks.
 LIBRARIES = OWN_PACKAGES | frozenset(
     "beartype einops equinox flax functorch haiku jax jaxlib jaxtyping numpy numpyro opt_einsum "
-    "pyro torch torchvision".split()
+    "pyro scipy torch torchvision".split()
 )
 
 

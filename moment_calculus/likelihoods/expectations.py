@@ -58,19 +58,22 @@ def expected_value(operand: Any) -> Any:
     function = getattr(operand, "function", None)
     if isinstance(function, Scaled):
         return function.scale * expected_value(operand.of(function.inner)) + function.shift
-    if type(function) is Exp and has_infinite_exponential(operand.base):
-        _warn_of_infinity(operand)
+    if type(function) is Exp:
+        warn_if_infinite(operand.base)
     mean = operand.expectation if isinstance(operand, Deferred) else operand.gaussian().mean
     # A mean of exponentials beyond the range of the dtype is infinite, without a
     # gradient.
     return infinite_where_capped(mean) if type(function) in _GROWING else mean
 
 
-def _warn_of_infinity(rate: Deferred) -> None:
+def warn_if_infinite(exponent: Gaussian) -> None:
+    """Warn of an exponential, as a rate or the power of a scale, whose mean is infinite."""
+    if not has_infinite_exponential(exponent):
+        return
     warn_user(
         "the expectation of exp(s * e), s an exponential and e a Gaussian, is infinite, and so is "
-        f"the loss, at the latent site(s) {', '.join(sorted(rate.sites))}; the product counts as a "
-        "Gaussian instead. Write it as a site of its own, Normal(0, s): a centred hierarchy",
+        f"the loss, at the latent site(s) {', '.join(sorted(exponent.sites))}; the product counts "
+        "as a Gaussian instead. Write it as a site of its own, Normal(0, s): a centred hierarchy",
         ApproximationWarning,
     )
 

@@ -19,6 +19,7 @@ from moment_calculus.likelihoods.expectations import (
     expected_value,
     log_expectation,
     smooth_expectation,
+    warn_if_infinite,
 )
 from moment_calculus.likelihoods.links import log
 from moment_calculus.likelihoods.tails import tail_of
@@ -250,6 +251,7 @@ def normal(value: Any, loc: Any, scale: Any) -> Array:
     jointly_gaussian = jointly_gaussian and isinstance(scale, Deferred)
     if found is not None and jointly_gaussian and not is_not_gaussian(found[0]):
         base, rate, factor = found
+        warn_if_infinite(base)
         return _exponential_scale(residual, scale_shift(base, rate).gaussian(), factor)
     parts = _link_of(scale) if jointly_gaussian else None
     if parts is not None and not is_not_gaussian(parts[0]):
