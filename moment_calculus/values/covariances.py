@@ -8,6 +8,7 @@ C_xu C_yu E f″ for jointly Gaussian x, y and u; terms of higher order contribu
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from moment_calculus.numerics.arrays import (
@@ -46,15 +47,38 @@ def cross_covariance(left: Gaussian, right: Gaussian) -> Array | None:
 MOST_BENDS = 8
 
 
-class _Answers:
-    """Covariances computed by one query so far, by the serials of the pair."""
+NEW = object()  # what has not been computed
+LINEAGE = ("lineage",)
+LARGEST_KEPT = 2**10  # elements of a covariance that is kept with its newer value
 
-    __slots__ = ("__weakref__", "crossed", "lineages", "quadratic")
+
+class _Answers:
+    """What one query has computed; what is small stays with its value, for later queries.
+
+    So the covariances of a chain of n values are computed once each, not by every query anew.
+    """
+
+    __slots__ = ("__weakref__", "own")
 
     def __init__(self) -> None:
-        self.crossed: dict[tuple[int, int, bool], Array | None] = {}
-        self.quadratic: dict[tuple[int, int], Array | float | None] = {}
-        self.lineages: dict[int, set[int]] = {}
+        self.own: dict[tuple, Any] = {}
+
+    def find(self, value: Gaussian, key: tuple) -> Any:
+        """Return what was computed of a value, or NEW."""
+        return self.own.get((value.serial, *key), value.memo.arrays.get(key, NEW))
+
+    def keep(self, value: Gaussian, key: tuple, found: Any) -> Any:
+        """Return what was computed of a value, and remember it."""
+        if self._is_kept(value, found):
+            value.memo.arrays[key] = found
+        else:
+            self.own[(value.serial, *key)] = found
+        return found
+
+    def _is_kept(self, value: Gaussian, found: Any) -> bool:
+        # Backwards, what is left out depends on the way that a query has come.
+        size = math.prod(getattr(found, "shape", ()))
+        return not value.propagation.is_backward and size <= LARGEST_KEPT
 
 
 class Query:
@@ -91,11 +115,12 @@ class Query:
         if left.serial < right.serial:
             swapped = self.cross(right, left)
             return None if swapped is None else transpose(swapped)
-        key = (left.serial, right.serial, self.is_mixed)
-        crossed = self.answers.crossed
-        if key not in crossed:
-            crossed[key] = _drop_leading_axes(self._covariance(left, right), left, right)
-        return crossed[key]
+        key = ("covariance", right.serial, self.is_mixed)
+        found = self.answers.find(left, key)
+        if found is not NEW:
+            return found
+        found = _drop_leading_axes(self._covariance(left, right), left, right)
+        return self.answers.keep(left, key, found)
 
     def _covariance(self, newer: Gaussian, older: Gaussian) -> Array | None:
         if not overlap(newer, older):
@@ -134,12 +159,13 @@ class Query:
 
     def second_order(self, product: Gaussian, other: Gaussian) -> Array | float | None:
         """Return the covariance of (x − E x)(y − E y), for a product x·y, with another value."""
-        quadratic, key = self.answers.quadratic, (product.serial, other.serial)
-        if key not in quadratic:
-            is_ancestor = self.precedes(other, product)
-            plain = Query(self.answers, bends=self.bends)
-            quadratic[key] = 0.0 if is_ancestor else plain._pairs(product, other)
-        return quadratic[key]
+        key = ("second order", product.serial)
+        found = self.answers.find(other, key)
+        if found is not NEW:
+            return found
+        plain = Query(self.answers, bends=self.bends)
+        found = 0.0 if self.precedes(other, product) else plain._pairs(product, other)
+        return self.answers.keep(other, key, found)
 
     def _pairs(self, left: Gaussian, right: Gaussian) -> Array | float | None:
         step = right.step
@@ -172,10 +198,11 @@ class Query:
 
     def precedes(self, value: Gaussian, later: Gaussian) -> bool:
         """Return whether a value is an ancestor of ``later``: jointly Gaussian with its inputs."""
-        lineages = self.answers.lineages
-        if later.serial not in lineages:
-            lineages[later.serial] = {ancestor.serial for ancestor in ancestors(later)}
-        return value.serial in lineages[later.serial]
+        lineage = self.answers.find(later, LINEAGE)
+        if lineage is NEW:
+            serials = {ancestor.serial for ancestor in ancestors(later)}
+            lineage = self.answers.keep(later, LINEAGE, serials)
+        return value.serial in lineage
 
 
 def _features(value: Gaussian) -> int:

@@ -13,7 +13,7 @@ from moment_calculus.operations.elementwise.unary import apply, scale_shift, sit
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values import cross_covariance
+from moment_calculus.values import covariances, cross_covariance
 
 SAMPLES = 400_000
 generator = torch.Generator().manual_seed(8)
@@ -199,3 +199,26 @@ def test_two_outputs_of_a_layer_do_not_need_the_covariance_of_all():
     output = add(linear(hidden, weights[1]), site_value("c", MEAN, VARIANCE, flow, event_dim=1))
     assert cross_covariance(index(output, (..., 0)), index(output, (..., 2))) is not None
     assert output.spread.is_pending
+
+
+@pytest.mark.filterwarnings("ignore::moment_calculus.errors.DependenceWarning")
+def test_a_chain_computes_each_covariance_once(monkeypatch):
+    """Of n steps, exponential smoothing by a random share, not all of them for each step anew."""
+    computed = []
+    plain = covariances.Query._covariance
+
+    def counted(*arguments):
+        computed.append(arguments)
+        return plain(*arguments)
+
+    monkeypatch.setattr(covariances.Query, "_covariance", counted)
+    counts = []
+    for steps in (5, 10, 20):
+        computed.clear()
+        flow, one = propagation_of("full", "exact"), torch.ones(())
+        share = sigmoid(site_value("share", one, 0.3 * one, flow, event_dim=0))
+        level = site_value("start", one, 0.2 * one, flow, event_dim=0)
+        for _ in range(steps):
+            level = add(multiply(share, 0.7 * one), multiply(scale_shift(share, -1.0, 1.0), level))
+        counts.append(len(computed))
+    assert counts[2] - counts[1] == 2 * (counts[1] - counts[0])
