@@ -13,6 +13,7 @@ import itertools
 import sys
 import time
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,9 +86,9 @@ class Losses(NamedTuple):
 
     @property
     def is_off(self) -> bool:
-        """Whether the difference exceeds the limits, or draws have no mean."""
+        """Whether the difference, as it is printed, exceeds the limits, or draws have no mean."""
         surely = ERRORS * self.drawn.standard_error / abs(self.drawn.log_likelihood)
-        return abs(self.share) > max(OFF, surely) or self.has_no_mean
+        return abs(round(self.share, 3)) > max(OFF, surely) or self.has_no_mean
 
     @property
     def has_no_mean(self) -> bool:
@@ -139,19 +140,35 @@ def row(cell: Cell, losses: Losses | str) -> str:
     return f"| {' | '.join(cell)} | {figures} | {share} | {losses.answer} |"
 
 
+def silent(results: Mapping[Cell, Losses | str]) -> list[Cell]:
+    """The cells that are off, and that `fit` confirms."""
+    known = {cell: it for cell, it in results.items() if not isinstance(it, str)}
+    return [cell for cell, it in known.items() if it.is_off and it.answer == AGREES]
+
+
+def summary(results: Mapping[Cell, Losses | str]) -> str:
+    """How many cells are off, and what `fit` says of them and of the others."""
+    known = [it for it in results.values() if not isinstance(it, str)]
+    right = [it for it in known if not it.is_off]
+    agreed = sum(it.answer == AGREES for it in right)
+    return (
+        f"{len(known) - len(right)} of {len(known)} cells are off by more than {OFF:.0%} of E log "
+        f"p; `fit` confirms {len(silent(results))} of them. Of the {len(right)} others it confirms "
+        f"{agreed}.\n\n"
+    )
+
+
 def main() -> None:
     options = hosts.parser(__doc__, "--check", "--only").parse_args()
     chosen = [cell for cell in cells() if options.only in " ".join(cell)]
     results = hosts.in_two_processes(measured, chosen, row)
-    missed = [c for c, it in results.items() if not isinstance(it, str) and it.is_off]
-    silent = [cell for cell in missed if results[cell].answer == AGREES]
-    print(f"{len(missed)} of {len(results)} cells are off, of which fit confirms {len(silent)}")
+    print(summary(results))
     if not options.check:
         head = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
         lines = [*head, *itertools.starmap(row, results.items()), ""]
-        PAGE.write_text(HEADER + "\n".join(lines), encoding="utf-8")
-    elif silent:
-        sys.exit(f"off, and fit agrees: {silent}")
+        PAGE.write_text(HEADER + summary(results) + "\n".join(lines), encoding="utf-8")
+    elif found := silent(results):
+        sys.exit(f"off, and fit agrees: {found}")
 
 
 if __name__ == "__main__":

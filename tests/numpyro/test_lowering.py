@@ -88,14 +88,24 @@ def test_a_callback_of_the_cpu_is_refused():
         lowered(lambda x: jax.pure_callback(lambda x: x, result, x), jnp.float32(1.0))
 
 
-def test_only_large_programs_are_compiled_with_all_optimisations(monkeypatch):
+def test_programs_of_many_small_operations_are_compiled_with_fewer_optimisations(monkeypatch):
+    """Those of few or large ones run 2 to 6 times as long without, each step of a training too."""
     monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
 
-    def options(size, length):
-        cell = lambda total, x: (total, jnp.tanh(x * x))  # noqa: E731
-        program = lambda x: jax.lax.scan(cell, 0.0, jnp.broadcast_to(x, (length, size)))  # noqa: E731
+    def options(size, rounds=10, operations=programs.MANY, loop=jax.lax.fori_loop):
+        def body(_, x):
+            for _ in range(operations):
+                x = -x
+            return x
+
+        program = lambda x: loop(0, rounds, body, x)  # noqa: E731
         return programs._options_for(jax.make_jaxpr(program)(jnp.zeros(size)).jaxpr)
 
-    assert options(10, 10) is programs.QUICK
-    assert options(10_000, 10) is None
-    assert options(10, 10_000) is None
+    def unknown(start, rounds, body, x):  # as of a training, whose steps are counted as it runs
+        return jax.lax.fori_loop(start, jnp.sum(x).astype(int), body, x)
+
+    assert options(10) is programs.QUICK
+    assert options(10, operations=10) is None
+    assert options(10_000) is None
+    assert options(10, rounds=1000) is None
+    assert options(100, loop=unknown) is None
