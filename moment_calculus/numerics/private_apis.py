@@ -45,6 +45,11 @@ def autograd_inside_operation() -> Iterator[None]:
         yield
 
 
+def trace_of(array: Any) -> Any:
+    """Return the trace of JAX that an array belongs to; None for any other array."""
+    return getattr(array, "_trace", None)
+
+
 def is_traced(value: Any) -> bool:
     """Return whether JAX traces a value, so that its elements are not known (JAX 0.10)."""
     core = sys.modules.get("jax.core")  # tensors and numbers are asked too, where JAX is missing

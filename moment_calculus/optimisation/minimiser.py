@@ -87,7 +87,8 @@ def _by_dense_hessians(
 ) -> Outcome:
     with contextlib.suppress(FloatingPointError):  # the slopes may have found the optimum
         current = Round(objective, outcome.place)
-        if reason := convergence_reason(current, np.zeros_like(outcome.place)):
+        reason = convergence_reason(current, np.zeros_like(outcome.place))
+        if reason and outcome.decrement is not None and outcome.decrement <= FOUND:
             outcome.stop(True, reason)
             return outcome
     options = _trust_region_options(1.0, 0.0)
@@ -104,6 +105,7 @@ def _by_dense_hessians(
 # goes to worse optima of a BYM model (351.4, where L-BFGS and these steps end at 332.8), and a
 # step takes a fraction of the time.
 SLOPES_FIRST = 50
+FOUND = 1e-14  # decrement after them that no Hessian would make smaller
 
 
 def _moved_by_slopes_first(

@@ -20,6 +20,7 @@ from moment_calculus.numerics.arrays import (
     safe_scale,
     transpose,
 )
+from moment_calculus.numerics.private_apis import trace_of
 from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.spread import (
@@ -76,9 +77,11 @@ class _Answers:
         return found
 
     def _is_kept(self, value: Gaussian, found: Any) -> bool:
-        # Backwards, what is left out depends on the way that a query has come.
-        size = math.prod(getattr(found, "shape", ()))
-        return not value.propagation.is_backward and size <= LARGEST_KEPT
+        # Backwards, what is left out depends on the way that a query has come. And a value must
+        # not keep what is computed inside a function that JAX transforms later.
+        if value.propagation.is_backward or math.prod(getattr(found, "shape", ())) > LARGEST_KEPT:
+            return False
+        return not hasattr(found, "shape") or trace_of(found) is trace_of(value.mean)
 
 
 class Query:

@@ -72,14 +72,19 @@ def check(draw_losses, loss):
 
 
 @pytest.mark.parametrize(
-    ("bias", "answer"),
-    [(0.0, "agrees"), (0.5, "agrees"), (1.5, "cannot tell"), (2.9, "contradicts")],
+    ("bias", "answers"),
+    [
+        (0.0, ["agrees"]),
+        (0.5, ["agrees"]),
+        (1.5, ["cannot tell", "contradicts"]),
+        (2.9, ["contradicts"]),
+    ],
 )
-def test_particles_are_added_until_they_tell_one_or_two_per_cent(bias, answer):
+def test_particles_are_added_until_they_tell_one_or_two_per_cent(bias, answers):
     """By 16 of them two standard errors are 5 % here."""
     rng = np.random.default_rng(0)
     found = [check(lambda n: 100 + bias + 10 * rng.normal(size=n), 100.0) for _ in range(20)]
-    assert np.mean([each.answer == answer for each in found]) >= 0.9
+    assert np.mean([each.answer in answers for each in found]) >= 0.9
     assert min(each.tolerance for each in found) == pytest.approx(2.0)
 
 

@@ -214,12 +214,18 @@ def power(value: Value, exponent: float) -> Value:
 
 
 def inverse_of_exponential(value: Any) -> Value | None:
-    """Return exp(−f) of a value exp(f), f any function of a Gaussian; None of other values."""
+    """Return exp(−f) of a value exp(f), f a function of a Gaussian; None of other values.
+
+    None too where −f grows faster than linearly without a bound: exp(−f) has no moments.
+    """
     if not isinstance(value, Deferred) or not isinstance(value.function, Composed):
         return None
     if type(value.function.outer) is not Exp:
         return None
-    return apply(Exp(), scale_shift(value.of(value.function.inner), -1.0))
+    exponent = value.of(value.function.inner)
+    if exponent.function.superlinear and exponent.bounds.low == -math.inf:
+        return None
+    return apply(Exp(), scale_shift(exponent, -1.0))
 
 
 def array_power(value: Value, exponent: Array) -> Value:
