@@ -46,7 +46,7 @@ def autograd_inside_operation() -> Iterator[None]:
 
 
 def trace_of(array: Any) -> Any:
-    """Return the trace of JAX that an array belongs to; None for any other array."""
+    """Return the trace that an array of JAX belongs to, None for any other array (JAX 0.10)."""
     return getattr(array, "_trace", None)
 
 
