@@ -198,6 +198,19 @@ def program():
     return jax.make_jaxpr(function)(2.0, 1.0)
 
 
+def trace_of():
+    seen = []
+
+    def inner(x, outside):
+        seen.extend(low.trace_of(part) for part in (x, 2 * x, outside))
+        return x
+
+    jax.jit(lambda y: jax.jit(inner)(2 * y, y))(1.0)
+    jax.jit(lambda y: jax.vmap(lambda x: inner(x, y))(jnp.ones(2)))(1.0)
+    same = [seen[0] is seen[1], seen[3] is seen[4], seen[3] is not seen[5]]
+    return all(same) and None not in seen and low.trace_of(jnp.ones(2)) is None
+
+
 def is_traced():
     seen = []
     jax.jit(lambda x: (seen.append(low.is_traced(x)), x)[1])(1.0)
@@ -263,6 +276,7 @@ def around():
 
 JAX = {
     "is_traced": is_traced,
+    "trace_of": trace_of,
     "read": read,
     "is_constant": constants,
     "programs_inside": inside,
