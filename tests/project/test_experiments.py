@@ -31,6 +31,7 @@ def test_tables_are_those_of_the_files(experiments):
 # Pages that a command writes as a whole, from files of results or from what it computes.
 WRITTEN = {
     "at_the_optimum": "benchmarks/at_the_optimum.py",
+    "layers_at_the_optimum": "benchmarks/layers_at_the_optimum.py",
     "experiments/posteriordb": "benchmarks/posteriordb_report.py",
     "how_fast": "docs/how_fast.py",
     "models_tried": "docs/models_tried.py",
