@@ -85,6 +85,7 @@ def _by_dense_hessians(
     convergence_reason: Callable[[Round, np.ndarray], str],
     report: Report,
 ) -> Outcome:
+    """Go on by Hessians until a step would gain nothing more."""
     with contextlib.suppress(FloatingPointError):  # the slopes may have found the optimum
         current = Round(objective, outcome.place)
         reason = convergence_reason(current, np.zeros_like(outcome.place))

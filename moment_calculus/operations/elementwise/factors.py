@@ -246,10 +246,22 @@ def joint_parameter(value: Any) -> Joint | None:
     return joint if source.step.joint is not None else None
 
 
-def has_infinite_exponential(value: Gaussian) -> bool:
-    """Whether E exp(x) is infinite: x has a product of a Gaussian and an exponential of another."""
-    joint = joint_of(value)
-    return isinstance(joint, Joint) and _has_heavy_product(joint)
+def has_infinite_exponential(value: Gaussian, depth: int = DEPTH) -> bool:
+    """Whether E exp(x) is infinite: x has a product of a Gaussian and an exponential of another.
+
+    Only factors are computed anew, since every evaluation asks.
+    """
+    step = value.step
+    if not depth or isinstance(as_function(value), Deferred):
+        return False
+    if step.joint is not None:
+        return _has_heavy_product(step.joint)
+    if step.is_product:
+        found = _sum_or_product(value, [joint_of(part, depth - 1) for part in step.inputs])
+        return isinstance(found, Joint) and _has_heavy_product(found)
+    moved = isinstance(step, Moved) and not (step.combines_elements or step.adds_elements)
+    follows = moved or step.is_sum or step.affine is not None
+    return follows and any(has_infinite_exponential(part, depth - 1) for part in step.inputs)
 
 
 def _has_heavy_product(joint: Joint) -> bool:
