@@ -80,3 +80,20 @@ def test_a_traced_index_that_is_written_twice_takes_one_value():
 
     jax.eval_shape(program, jnp.zeros(4, int))
     assert found == [True]
+
+
+def test_the_choices_by_which_jax_spells_the_normal_distribution_function():
+    """They are one function of a positive value, which has an array within."""
+    sizes = np.array([0.1, 0.7, 2.0])
+
+    def logs(x):
+        spelled = jax.make_jaxpr(lambda x, c: 2 * jax.scipy.special.ndtr(jnp.exp(x) * c) - 1)
+        value, c = latent("x", x, 0.4 + 0 * x), jnp.asarray(sizes)
+        (whole,) = Interpreter().run_closed(spelled(x, c), [value, c])
+        return [expected_value(part) for part in log_probabilities(whole)]
+
+    with jax.enable_x64(True):
+        found = jax.jit(logs)(jnp.full(3, -0.3))
+    z = np.exp(-0.3 + 0.4**0.5 * Z[:, None]) * sizes
+    exact = np.log(special.erf(z / math.sqrt(2))), math.log(2) + special.log_ndtr(-z)
+    np.testing.assert_allclose(found, [WEIGHTS @ part for part in exact], rtol=1e-6)

@@ -16,6 +16,7 @@ import numpy as np
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.combinators import Bounds, value_range
+from moment_calculus.functions.common_argument import as_composition
 from moment_calculus.functions.recognition import RecognitionPolicy
 from moment_calculus.functions.table import IntegratedWithInverse, ReLU, activation
 from moment_calculus.numerics.arrays import Array, namespace
@@ -374,7 +375,8 @@ def where_condition(condition: Condition, chosen: Any, other: Any) -> Value:
         return scale_shift(number, chosen - other, other)
     parts = [_part(number, value) for value in values]
     choose = lambda one, *both: namespace(one).where(one > 0.5, *both)  # noqa: E731
-    return fuse_functions(choose, number, *parts, bounds=lambda: _hull(*parts))
+    whole = fuse_functions(choose, number, *parts, bounds=lambda: _hull(*parts))
+    return whole.of(as_composition(whole.function, whole.policy))
 
 
 def _part(number: Deferred, value: Any) -> Value:
