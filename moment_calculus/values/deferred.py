@@ -171,13 +171,19 @@ class Deferred:
             self.base, function, lambda _: branches.join_branches(partial(_applied, function))
         )
 
-    def moved(self, move: Callable[[Any], Any]) -> Deferred:
-        """Return the value after a shape operation ``move`` on values and arrays of this shape."""
+    def moved(self, move: Callable[[Any], Any]) -> Any:
+        """Return the value after a shape operation ``move`` on values and arrays of this shape.
+
+        Of a stack a move may take one piece, which is a function itself, or an array.
+        """
         function = with_arrays_moved(self.function, move, self.shape)
-        plain = not isinstance(function, Fused)
-        result = Deferred(
-            move(self.base), function, closed_form=self.closed_form if plain else None
-        )
+        plain, base = not isinstance(function, Fused), move(self.base)
+        if isinstance(base, Gaussian):
+            result = Deferred(base, function, closed_form=self.closed_form if plain else None)
+        elif isinstance(base, Deferred):
+            result = base.then(function)
+        else:
+            return function(base)
         result._derived_from = self, move
         return result
 

@@ -15,16 +15,9 @@ from tests.fuzzer.programs import SCALE, Input, Line, Program
 class Regression:
     """A program in words of the host.
 
-    Args:
-        name: what it is about.
-        inputs: shapes of the inputs, by name.
-        torch: its lines ``name = expression``, the last of which is the output; ``xp`` is torch.
-        jax: the same where it is not spelt alike; ``xp`` is ``jax.numpy``.
-        constants: arrays that the lines name in braces.
-        modes: in which it is checked.
-        hosts: that have such a function.
-        verdicts: that are good.
-        correlated: whether inputs are correlated along the trailing axis, not independent.
+    Lines are ``name = expression``, the last of which is the output; ``xp`` is torch or
+    ``jax.numpy``, and braces name constants. ``jax`` has those that JAX spells otherwise.
+    Correlated inputs are so along the trailing axis.
     """
 
     name: str
@@ -159,11 +152,7 @@ REGRESSIONS = [
         "v = xp.broadcast_to(x, (2, 4)); "
         "y = v * jax.lax.rsqrt(xp.mean(v ** 2, -1, keepdims=True) + 1e-5)",
     ),
-    Regression(
-        "root of one and a squared mean",
-        W,
-        "y = xp.sqrt(1 + W.mean() ** 2)",
-    ),
+    Regression("root of one and a squared mean", W, "y = xp.sqrt(1 + W.mean() ** 2)"),
     Regression(
         "one class expanded along the classes",
         {"x": (2, 1)},
@@ -230,9 +219,7 @@ REGRESSIONS = [
         constants={"ones": np.ones((1, 2))},
     ),
     Regression(
-        "scalar product of a vector and a function of it",
-        {"x": (3,)},
-        "y = x @ xp.tanh(x)",
+        "scalar product of a vector and a function of it", {"x": (3,)}, "y = x @ xp.tanh(x)"
     ),
     Regression(
         "scalar product of dependent vectors",
@@ -295,5 +282,16 @@ REGRESSIONS = [
         "slice of dropout of a function",
         {"x": (1, 3)},
         "y = xp.sin(dropped(dropped(xp.tanh(x), 0.4)[..., 1:], 0.3))",
+    ),
+    Regression(
+        "a scalar as a share of its sums",
+        {"x": (), "v": (2, 3)},
+        "y = xp.exp(x) / (xp.exp(v) + xp.exp(x)) + xp.exp(x) / (xp.exp(x) + xp.exp(2 * v))",
+        modes=("full", "backward", "diagonal"),
+    ),
+    Regression(
+        "one function of a stack",
+        {"x": ()},
+        "u = xp.square(x); s = xp.stack([u, u], -1); v = xp.sqrt(1 + s**2); y = v[..., 1]",
     ),
 ]

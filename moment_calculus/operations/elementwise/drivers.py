@@ -29,7 +29,7 @@ from moment_calculus.operations.elementwise.factors import Joint, joint_paramete
 from moment_calculus.operations.elementwise.sums import aligned
 from moment_calculus.operations.elementwise.unary import is_value, shape_of
 from moment_calculus.operations.shapes.moves import is_same
-from moment_calculus.operations.shapes.reshaping import Expanded, broadcast
+from moment_calculus.operations.shapes.reshaping import broadcast, is_broadcast
 from moment_calculus.values import Deferred, Gaussian, elementwise_covariance
 from moment_calculus.values.ancestry import branches_of, shifted_from
 from moment_calculus.values.deferred import as_function
@@ -260,7 +260,7 @@ def affine_relation(driver: Gaussian, base: Gaussian) -> tuple[float, Any] | Non
 def _affine_root(value: Gaussian) -> tuple[Gaussian, float, Any]:
     """Return a Gaussian, a number and a shift with value = scale · Gaussian + shift."""
     scale, shift = 1.0, 0.0
-    while value.step.affine is not None or isinstance(value.step, Expanded):
+    while value.step.affine is not None or is_broadcast(value):
         source, factor, offset = value.step.affine or (value.step.inputs[0], 1.0, 0.0)
         if not isinstance(factor, int | float):
             break

@@ -23,6 +23,7 @@ from moment_calculus.numerics.quadrature import even_rule
 from moment_calculus.operations.elementwise.drivers import Drivers, drivers_of
 from moment_calculus.operations.elementwise.factors import Joint
 from moment_calculus.operations.elementwise.sums import aligned, ties_of
+from moment_calculus.operations.shapes.reshaping import broadcast, narrow
 from moment_calculus.values import (
     Gaussian,
     Spread,
@@ -110,21 +111,21 @@ def joint_value(joint: Joint, infinite: bool = False) -> Gaussian:
     Gaussians are .1 to .6.
     """
     drivers = drivers_of(joint)
-    axis = drivers.gaussians[0].axis
+    first, axis = drivers.gaussians[0], drivers.gaussians[0].axis
     for other in drivers.gaussians[1:]:
-        axis = aligned(drivers.gaussians[0], other)[2]
+        axis = aligned(first, other)[2]
+    gaussians = tuple(broadcast(narrow(part), first.shape, axis) for part in drivers.gaussians)
     mean, variance, gains = _moments(drivers)
     if infinite:
         mean, variance = (namespace(mean).full_like(part, math.inf) for part in (mean, variance))
-    first = drivers.gaussians[0]
-    step = _OfSeveral(drivers.gaussians, gains, joint)
-    dense = any(part.has_covariance for part in drivers.gaussians)
+    step = _OfSeveral(gaussians, gains, joint)
+    dense = any(part.has_covariance for part in gaussians)
     return Gaussian(
         mean,
         Spread(variance, lambda: step.covariance(variance), dense),
         step,
         axis=axis,
-        ties=max(ties_of(first, other) for other in drivers.gaussians),
+        ties=max(ties_of(gaussians[0], other) for other in gaussians),
         propagation=first.propagation,
     )
 

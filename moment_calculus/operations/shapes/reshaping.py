@@ -301,6 +301,15 @@ def narrow(value: Gaussian) -> Gaussian:
     return value
 
 
+def is_broadcast(value: Gaussian) -> bool:
+    """Whether a value has the elements of the source of its step, broadcast, on whatever axis."""
+    step = value.step
+    if isinstance(step, _Unsqueezed | _WithoutCovariance | _OnOtherAxis | _OnBatchAxis):
+        source = step.source.shape
+        return value.shape == (1,) * (len(value.shape) - len(source)) + source
+    return isinstance(step, Expanded)
+
+
 def _as_vector(source: Gaussian, shape: tuple[int, ...]) -> Gaussian | None:
     if source.shape and source.shape[-1] != 1:
         return from_vector_parts(lambda part: broadcast(part, shape), source)
