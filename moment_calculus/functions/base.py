@@ -20,8 +20,8 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from moment_calculus.numerics.arrays import Array, namespace, outer, safe_scale
-from moment_calculus.numerics.execution import elements, scan
+from moment_calculus.numerics.arrays import Array, constants, namespace, outer, safe_scale
+from moment_calculus.numerics.execution import elements, scan, together
 from moment_calculus.numerics.normal import LIMIT
 
 Moments = tuple[Array, Array]
@@ -80,7 +80,7 @@ class Activation(ABC):
         """Orthonormal Hermite coefficients g_n = σⁿ E[f⁽ⁿ⁾(x)] / √n!, n = 1 … order.
 
         They give Var f = Σ g_n² and, for correlation ρ, Cov(f(x), f(y)) = Σ ρⁿ g_n(x)
-        g_n(y). In JAX they may be one array, along a leading axis.
+        g_n(y). They may be one array, along a leading axis.
 
         Args:
             mean: mean of x.
@@ -370,11 +370,12 @@ class Rescaled(Activation):
         """Return the mean, as accurate as that of f."""
         return self.outer * self.activation.expectation(*self._scaled(mean, variance)) + self.shift
 
-    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
+    def hermite(self, mean: Array, variance: Array, order: int) -> Array:
         """Return the Hermite coefficients; their sign alternates where b is negative."""
         sign = 1 if self.inner > 0 else -1
-        terms = self.activation.hermite(*self._scaled(mean, variance), order)
-        return [self.outer * sign**n * term for n, term in enumerate(terms, start=1)]
+        terms = together(self.activation.hermite(*self._scaled(mean, variance), order))
+        signs = np.reshape(float(sign) ** np.arange(1, order + 1), (-1, *(1,) * mean.ndim))
+        return terms * constants(self.outer * signs, mean)
 
     def gain(self, mean: Array, variance: Array) -> Array:
         """Return the expected derivative."""

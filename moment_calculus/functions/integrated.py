@@ -26,7 +26,7 @@ from moment_calculus.numerics.arrays import (
     to_float64,
 )
 from moment_calculus.numerics.derivatives import elementwise, elementwise_of_statistics
-from moment_calculus.numerics.execution import map_chunks
+from moment_calculus.numerics.execution import map_chunks, together
 from moment_calculus.numerics.quadrature import standard_nodes
 
 # ----------------------------------------------------------------------------------------
@@ -325,12 +325,12 @@ class Integrated(Activation):
         spread = xp.sum(weights * (difference - shift) ** 2, axis=0)
         return cast_clipped(centre + shift, mean), cast_clipped(spread, mean)
 
-    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """Return the Hermite coefficients by quadrature."""
+    def hermite(self, mean: Array, variance: Array, order: int) -> Array:
+        """Return the Hermite coefficients by quadrature, along a leading axis."""
         z, weights, difference, _ = self._values(mean, variance)
         total = lambda basis: namespace(mean).sum(basis * difference, axis=0)  # noqa: E731
-        sums = normal_hermite(z, weights, order + 1, reduce=total)[1:]
-        return [cast_clipped(one, mean) for one in sums]
+        sums = normal_hermite(z, weights, order + 1, reduce=total)
+        return cast_clipped(together(sums[1:]), mean)
 
     def gain(self, mean: Array, variance: Array) -> Array:
         """Return the expected derivative by quadrature, from E[z f(x)] / σ."""

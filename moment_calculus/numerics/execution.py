@@ -40,6 +40,11 @@ def map_chunks(function: Callable[..., tuple], arrays: list[Array], size: int) -
     return tuple(xp.reshape(xp.concat(column), shape) for column in zip(*pieces, strict=True))
 
 
+def together(terms: Sequence[Array] | Array) -> Array:
+    """Return terms along a new leading axis, as they are if they are one array already."""
+    return terms if hasattr(terms, "ndim") else namespace(terms[0]).stack([*terms], axis=0)
+
+
 def plus_product(summand: Array, first: Array, second: Array) -> Array:
     """Return a + b c, in one pass where the framework has it."""
     if not array_api_compat.is_torch_array(summand):

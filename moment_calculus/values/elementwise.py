@@ -33,7 +33,7 @@ from moment_calculus.numerics.execution import plus_product
 from moment_calculus.values.ancestry import from_vector_parts
 from moment_calculus.values.backward.narrow import of_functions
 from moment_calculus.values.gaussian import Gaussian
-from moment_calculus.values.lags import Pairs, lag_covariance, shifted
+from moment_calculus.values.lags import Along, Pairs, lag_covariance, shifted
 from moment_calculus.values.spread import (
     Spread,
     batch_shape,
@@ -261,12 +261,23 @@ class _Applied(Step):
     def own_lag(self, value: Gaussian, offset: tuple[int, ...], absorbed: bool) -> Array | None:
         """Return the covariance at an offset beyond that of the linear parts."""
         lagged, base = lag_covariance(value, offset), lag_covariance(self.function[0], offset)
-        if lagged is None or base is None:
+        return self._beyond(value, lagged, base, lambda array: shifted(array, offset))
+
+    def own_along(self, value: Gaussian, along: Along) -> Array | None:
+        """Return that covariance at all pairs of positions along an axis."""
+        base = along.covariances(self.function[0])
+        return self._beyond(value, along.covariances(value), base, along.ends)
+
+    def _beyond(
+        self, value: Gaussian, whole: Array | None, base: Array | None, ends: Callable
+    ) -> Array | None:
+        """Return covariances of pairs of components beyond those of the linear parts."""
+        if whole is None or base is None:
             return None
         gain, own = self._derivatives(value)
-        rest = lagged - math.prod(shifted(gain, offset)) * base
+        rest = whole - math.prod(ends(gain)) * base
         # a book may leave less of a function than its series has
-        bound, xp = math.prod(shifted(safe_scale(own), offset)), namespace(rest)
+        bound, xp = math.prod(ends(safe_scale(own))), namespace(rest)
         return xp.maximum(xp.minimum(rest, bound), -bound)
 
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
@@ -302,7 +313,7 @@ class _Applied(Step):
             _operand(*self.function), _operand(*other), paired, order, combine
         )
 
-    def pairs(self, value: Gaussian, pairs: Pairs) -> Array | None:
+    def pairs(self, value: Gaussian, pairs: Pairs | Along) -> Array | None:
         base = self.function[0]
         between = pairs.covariances(base)
         if between is None:

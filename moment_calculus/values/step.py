@@ -276,6 +276,19 @@ class Step:
         """
         return None
 
+    def own_along(self, value: Any, along: Any) -> Array | None:
+        """The covariances of :meth:`own` at all pairs of positions along an axis, in one pass.
+
+        Args:
+            value: the value of this step.
+            along: the axis, see :class:`.Along`.
+
+        Returns:
+            [positions, *shape of the value], or what broadcasts to it; None to ask for each
+            distance by :meth:`own_lag`.
+        """
+        return None
+
     def absorbable(self, value: Any) -> tuple[int, ...]:
         """Places of inputs, such as weights and biases, which add noise to components.
 

@@ -35,8 +35,9 @@ QUICK: dict[str, Any] = {
 if jax.__version_info__ < (0, 11):  # later releases have no other emitters
     QUICK["xla_cpu_use_fusion_emitters"] = False
 ROUNDS = {"while": 100}  # of a loop that counts them as it runs, as that of a training
-MANY, SMALL = 1000, 1 << 12  # equations from which, and bytes of the result of one, on
-# average, up to which these are better
+MANY = 1000  # equations from which these are better, if they run seldom enough:
+WORTH = 1 << 23  # bytes of results of all runs that one equation less optimised is worth
+OFTEN = 1 << 11  # runs of a program, unless it is said how many
 
 
 class _Program(NamedTuple):
@@ -95,12 +96,18 @@ class Programs:
             return Programs.alone().run(name, function, *args, None, **options)
 
     def compiled(
-        self, name: Hashable, function: Callable, *args: Any, options: dict[str, Any] | None = None
+        self,
+        name: Hashable,
+        function: Callable,
+        *args: Any,
+        options: dict[str, Any] | None = None,
+        runs: int = OFTEN,
     ) -> Callable:
         """Return a function, compiled for arrays of these shapes.
 
         The name tells programs of the same owners apart, and holds all other values that the
-        function depends on beside its arguments, arrays in containers.
+        function depends on beside its arguments, arrays in containers. The options of the compiler,
+        if not given, are those that suit about so many runs.
         """
         if getattr(jax.config, "jax_disable_jit"):  # noqa: B009
             return function
@@ -110,7 +117,7 @@ class Programs:
         def program() -> _Program:
             with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
-                compiled = _compile(function, args, options)
+                compiled = _compile(function, args, options, runs)
             return _Program(compiled, warned)
 
         compiled, warned = _recent(self._own, key, EACH, program)
@@ -120,18 +127,21 @@ class Programs:
         return compiled
 
 
-def _compile(function: Callable, args: tuple, options: dict[str, Any] | None) -> Callable:
+def _compile(
+    function: Callable, args: tuple, options: dict[str, Any] | None, runs: int
+) -> Callable:
     """Return a function, compiled for arrays of the shapes of ``args``."""
     traced = jax.jit(function).trace(*args)
-    return traced.lower().compile(compiler_options=options or _options_for(traced.jaxpr.jaxpr))
+    options = options or _options_for(traced.jaxpr.jaxpr, runs)
+    return traced.lower().compile(compiler_options=options)
 
 
-def _options_for(program: Any) -> dict[str, Any] | None:
-    """Return the compiler's options for a traced program."""
+def _options_for(program: Any, runs: int = OFTEN) -> dict[str, Any] | None:
+    """Return the compiler's options for a traced program that runs so often."""
     if jax.default_backend() != "cpu":
         return None
     count, size = _equations(program)
-    return QUICK if count >= MANY and size <= count * SMALL else None
+    return QUICK if count >= MANY and runs * size <= count * WORTH else None
 
 
 def _equations(program: Any) -> tuple[int, int]:

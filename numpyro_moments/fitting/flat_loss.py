@@ -24,6 +24,7 @@ from numpyro_moments.fitting.problem import made_of
 
 # Bytes of Hessian products computed together; more would not fit the caches.
 MAX_BATCH_BYTES = 1 << 27
+EVALUATIONS, LINEARISATIONS = 256, 64  # that SciPy's methods may take, for what compiling is worth
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +78,12 @@ class Hessian:
         """Return the Hessian at a point."""
         linearised = self._linearisation(point)
         return self.programs.run(
-            ("Hessian", self.name), self._products, linearised, point, self.data
+            ("Hessian", self.name),
+            self._products,
+            linearised,
+            point,
+            self.data,
+            runs=LINEARISATIONS,
         )
 
     def _linearisation(self, point: jax.Array) -> _Linearisation:
@@ -85,7 +91,10 @@ class Hessian:
         if self._cache is None or self._cache[0] != key:
             self._cache = None  # frees the memory before the next linearisation
             name = "linearised", self.name
-            self._cache = key, self.programs.run(name, self._linearise, point, self.data)
+            self._cache = (
+                key,
+                self.programs.run(name, self._linearise, point, self.data, runs=LINEARISATIONS),
+            )
         return self._cache[1]
 
     def _linearise(self, point: jax.Array, data: list) -> _Linearisation:
@@ -170,7 +179,7 @@ class FlatLoss:
     def _value_and_grad(self, flat: Any, unravel: Callable, key: Any) -> tuple[Any, Any]:
         function = jax.value_and_grad(lambda at, key, data: self.loss(unravel(at), key, data))
         name = "value and gradient", self.name_of(unravel(flat))
-        return self.programs.run(name, function, flat, key, self._data[0])
+        return self.programs.run(name, function, flat, key, self._data[0], runs=EVALUATIONS)
 
     def objective(self, flat: jax.Array, unravel: Callable) -> DeterministicLoss:
         """Return the compiled objective for SciPy."""

@@ -113,7 +113,7 @@ def test_networks_are_those_of_the_reference(case):
     reference.
     """
     alone = patch.object(narrow, "few_inputs", lambda _: None)
-    with alone, patch.object(residuals, "_lags", lambda *_, **__: None):
+    with alone, patch.object(residuals, "_between", lambda *_, **__: None):
         check_equal(case.result(), by_reference(case, 0.6))
 
 

@@ -29,7 +29,7 @@ def test_shares_sum_to_the_variance(case):
 def test_shares_of_sites_are_those_of_the_reference(case):
     """The first noises of the reference are those of the sites."""
     vocabulary, result = referred(case, 0.6)
-    with patch.object(residuals, "_lags", lambda *_, **__: None):
+    with patch.object(residuals, "_between", lambda *_, **__: None):
         found: dict = defaultdict(float)
         for share in shares_of(case.result()):
             if share.kind in (SITE, COVARIANCE):

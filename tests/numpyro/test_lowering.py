@@ -92,14 +92,14 @@ def test_programs_of_many_small_operations_are_compiled_with_fewer_optimisations
     """Those of few or large ones run 2 to 6 times as long without, each step of a training too."""
     monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
 
-    def options(size, rounds=10, operations=programs.MANY, loop=jax.lax.fori_loop):
+    def options(size, rounds=10, operations=programs.MANY, loop=jax.lax.fori_loop, **runs):
         def body(_, x):
             for _ in range(operations):
                 x = -x
             return x
 
         program = lambda x: loop(0, rounds, body, x)  # noqa: E731
-        return programs._options_for(jax.make_jaxpr(program)(jnp.zeros(size)).jaxpr)
+        return programs._options_for(jax.make_jaxpr(program)(jnp.zeros(size)).jaxpr, **runs)
 
     def unknown(start, rounds, body, x):  # as of a training, whose steps are counted as it runs
         return jax.lax.fori_loop(start, jnp.sum(x).astype(int), body, x)
@@ -107,5 +107,6 @@ def test_programs_of_many_small_operations_are_compiled_with_fewer_optimisations
     assert options(10) is programs.QUICK
     assert options(10, operations=10) is None
     assert options(10_000) is None
+    assert options(10_000, runs=10) is programs.QUICK
     assert options(10, rounds=1000) is None
     assert options(100, loop=unknown) is None

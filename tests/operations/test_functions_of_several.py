@@ -23,6 +23,11 @@ FUNCTIONS = {
     "logarithm": lambda x, y: torch.log(torch.exp(x) + 2 * torch.exp(y)),
     "root": lambda x, y: torch.sqrt(torch.exp(x) ** 2 + F.softplus(y) ** 2),
     "reciprocal": lambda x, y: 1 / (0.1 + torch.exp(x) + F.softplus(y)),
+    "spectral density": lambda x, y: (
+        torch.exp(x)
+        * torch.sqrt(2 * torch.exp(y))
+        * torch.exp(-torch.exp(2 * y) * torch.tensor(WIDTH))
+    ),
     "share": lambda x, y: torch.log(1 - torch.exp(x) / (torch.exp(x) + torch.exp(y))),
     "ratio of what depends on it": lambda x, y: x / (torch.exp(x) + torch.exp(y)),
     "product with a sum": lambda x, y: torch.log(torch.exp(x) * (torch.exp(y) + torch.sigmoid(x))),

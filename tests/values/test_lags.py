@@ -5,12 +5,13 @@ import pytest
 
 from moment_calculus.functions.table import activation
 from moment_calculus.operations.elementwise.sums import add
-from moment_calculus.operations.elementwise.unary import apply
+from moment_calculus.operations.elementwise.unary import apply, scale_shift, site_value
 from moment_calculus.operations.shapes.indexing import index
+from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.operations.windows.pooling import Windows
 from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values.lags import Pairs, lag_covariance
+from moment_calculus.values.lags import Along, Pairs, lag_covariance
 from tests.cases.windows import convolve, over_last, pooled
 
 GENERATOR = np.random.default_rng(0)
@@ -71,3 +72,16 @@ def test_slices_keep_the_covariances_of_their_elements(chosen, apart):
     for k, (first, second) in enumerate(zip(places, places[abs(apart) :], strict=False)):
         lagged = np.asarray(lag_covariance(value, (0, 0, abs(int(second - first)))))
         np.testing.assert_allclose(found[..., k], lagged[..., min(first, second)])
+
+
+def test_what_a_function_adds_along_an_axis_is_that_at_each_distance():
+    """Three functions of one Gaussian at five positions: all pairs at once, or by distances."""
+    moments = GENERATOR.normal(size=(3, 1)), GENERATOR.uniform(0.1, 0.5, (3, 1))
+    scalars = site_value("w", *moments, propagation_of("full", "exact"), event_dim=0)
+    positions = broadcast(scalars, (3, 5))
+    value = apply(activation("tanh"), scale_shift(positions, GENERATOR.uniform(1, 2, (3, 5))))
+    value = value.gaussian()
+    whole = value.step.own_along(value, along := Along(-1))
+    for apart in range(1, 5):
+        lagged = value.step.own_lag(value, (0, apart), False)
+        np.testing.assert_allclose(along.at(whole, apart), lagged, rtol=1e-12)

@@ -9,9 +9,17 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from moment_calculus.functions.base import Activation, Array, Moments, Pairing, inverse_at
 from moment_calculus.functions.integrated import in_double
-from moment_calculus.numerics.arrays import namespace, outer, safe_scale, stop_gradient
+from moment_calculus.numerics.arrays import (
+    constants,
+    namespace,
+    outer,
+    safe_scale,
+    stop_gradient,
+)
 from moment_calculus.numerics.execution import known_all_false
 
 # ----------------------------------------------------------------------------------------
@@ -91,14 +99,14 @@ class Exp(Activation):
         """Return the expected derivative, which is the mean itself."""
         return capped_exp(mean + variance / 2)
 
-    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
+    def hermite(self, mean: Array, variance: Array, order: int) -> Array:
         """Return g_n = e^{μ+v/2} σⁿ / √n!, capped so that products of two are finite."""
         exponent = mean + variance / 2
         step = namespace(mean).log(safe_scale(variance))
-        return [
-            capped_exp(exponent + n * step - math.lgamma(n + 1) / 2, share=0.5)
-            for n in range(1, order + 1)
-        ]
+        numbers = [[n, math.lgamma(n + 1) / 2] for n in range(1, order + 1)]
+        columns = np.reshape(np.transpose(numbers), (2, order, *(1,) * exponent.ndim))
+        counts, halves = (constants(column, mean) for column in columns)
+        return capped_exp(exponent + counts * step - halves, share=0.5)
 
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
         """Return the exact covariance of every pair, m_i m_j (e^{C_ij} − 1)."""

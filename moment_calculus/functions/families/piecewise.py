@@ -22,6 +22,7 @@ from moment_calculus.functions.base import (
 )
 from moment_calculus.functions.integrated import in_double
 from moment_calculus.numerics.arrays import constants, namespace, safe_scale
+from moment_calculus.numerics.execution import together
 from moment_calculus.numerics.normal import pdf, rectifier_covariance, tail_moments
 
 
@@ -217,23 +218,23 @@ class PiecewiseLinear(Activation):
             slope = slope + (side * bend * reach + jump * density) / scale
         return (slope,)
 
-    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
+    def hermite(self, mean: Array, variance: Array, order: int) -> Array:
         """Hermite coefficients: sums over the corners of those of the rectifier and the step."""
-        return list(in_double(lambda m, v: self._hermite(m, v, order))(mean, variance))
+        return in_double(lambda m, v: self._hermite(m, v, order))(mean, variance)[0]
 
-    def _hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        scale = safe_scale(variance)
-        coefficients = [scale * self._gain(mean, variance)[0], *([0 * mean] * (order - 1))]
+    def _hermite(self, mean: Array, variance: Array, order: int) -> tuple[Array]:
+        scale, xp = safe_scale(variance), namespace(mean)
+        first = (scale * self._gain(mean, variance)[0])[None]
+        n = np.reshape(np.arange(2.0, order + 1), (-1, *(1,) * mean.ndim))
+        bends, jumps = (-1) ** n / np.sqrt(n * (n - 1)), (-1) ** n / np.sqrt(n)
+        rest = xp.zeros_like(mean) + constants(0 * n, mean)
         for knot, bend, jump in self._corners:
             offset = (mean - knot) / scale
-            terms = normal_hermite(offset, pdf(offset), order)
-            for n in range(2, order + 1):
-                bent = bend * scale * terms[n - 2] / math.sqrt(n * (n - 1))
-                sign = (-1) ** n
-                coefficients[n - 1] = coefficients[n - 1] + sign * (
-                    bent - jump * terms[n - 1] / math.sqrt(n)
-                )
-        return coefficients
+            terms = together(normal_hermite(offset, pdf(offset), order))
+            rest = rest + bend * scale * (terms[:-1] * constants(bends, mean))
+            if jump:
+                rest = rest - jump * (terms[1:] * constants(jumps, mean))
+        return (xp.concat([first, rest], axis=0),)
 
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
         """Exact covariance of every pair, for a continuous f."""

@@ -37,7 +37,7 @@ from moment_calculus.numerics.arrays import (
     stop_gradient,
 )
 from moment_calculus.numerics.derivatives import Pullback, elementwise, is_eager, with_pullback
-from moment_calculus.numerics.execution import fold, plus_product, threads
+from moment_calculus.numerics.execution import fold, plus_product, threads, together
 
 
 class Operand(NamedTuple):
@@ -53,10 +53,10 @@ class Operand(NamedTuple):
         """Return mean and variance of x, [..., d]."""
         return self.to_features_last(self.mean), self.to_features_last(self.variance)
 
-    def hermite(self, order: int) -> list[Array]:
-        """Return the Hermite coefficients, each [..., d]."""
+    def hermite(self, order: int) -> Array:
+        """Return the Hermite coefficients, [order, ..., d]."""
         coefficients = self.activation.hermite(self.mean, self.variance, order)
-        return [self.to_features_last(coefficient) for coefficient in coefficients]
+        return self.to_features_last(together(coefficients))
 
 
 def elementwise_product(left: Array, right: Array) -> Array:
@@ -69,7 +69,7 @@ def series(
 ) -> Array:
     """Return Σ ρⁿ g_n h_n, n ≥ 1, for ρ [..., d, e]; under JAX in a compiled loop."""
     xp = namespace(rho)
-    columns = tuple(xp.stack([*terms][::-1], axis=0) for terms in (left, right))
+    columns = tuple(xp.flip(together(terms), axis=0) for terms in (left, right))
     return fold(lambda total, pair: rho * (total + combine(*pair)), columns, 0.0 * rho)
 
 
@@ -156,10 +156,10 @@ def appell_series(first: Any, second: Any, order: int, same: bool) -> Callable[.
     # same: f is g, and the moments of y are those of x with the last two axes swapped
     def coefficients(more: int, *moments: Array) -> tuple[Array, Array]:
         xp = namespace(moments[0])
-        left = xp.stack(first.hermite(*moments[:2], order + more), axis=0)
+        left = together(first.hermite(*moments[:2], order + more))
         if same:
             return left, xp.matrix_transpose(left)
-        return left, xp.stack(second.hermite(*moments[2:], order + more), axis=0)
+        return left, together(second.hermite(*moments[2:], order + more))
 
     def inverse_size(moments: list[Array]) -> Array:
         return 1 / safe_scale(moments[1]) * (1 / safe_scale(moments[3]))
@@ -251,7 +251,7 @@ def cheapest_truncation(
     count = _terms_without_shares(largest, tolerance, limit)
     first_looks = {few for few in FIRST if few < count and _largest_bound(few, rho) >= largest}
     for tried in (*sorted(first_looks), count):
-        terms = xp.stack(list(activation.hermite(moments[0], moments[1], tried + 2)), axis=0)
+        terms = together(activation.hermite(moments[0], moments[1], tried + 2))
         bounds = _bounds(terms[:-2], moments[2], tolerance)
         enough = next((n for n, bound in enumerate(bounds, start=1) if bound >= largest), None)
         if enough is not None and enough <= FEW_TERMS:

@@ -29,6 +29,7 @@ from moment_calculus.numerics.arrays import (
     transpose,
 )
 from moment_calculus.operations.elementwise.elementary import inverse_of_exponential, power
+from moment_calculus.operations.elementwise.exponentials import exponential_apart
 from moment_calculus.operations.elementwise.factors import (
     Joint,
     assume_positive,
@@ -414,7 +415,13 @@ def multiply(left: Any, right: Any) -> Value:
     # standard deviations are 0.90 to 1.94 and 1.02 to 1.16 times the exact ones. Masks
     # are exact instead: dropout/noise.py.
     exponential = _product_of_exponentials(left, right)
-    return _product(left, right) if exponential is None else exponential
+    if exponential is not None:
+        return exponential
+    for first, second in ((left, right), (right, left)):
+        if (apart := exponential_apart(first, second)) is not None:
+            free, shared = apart
+            return _product(free, fuse_functions(operator.mul, shared, second))
+    return _product(left, right)
 
 
 def _product(left: Value, right: Value) -> Gaussian:

@@ -9,20 +9,35 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import combinations, product
+from typing import NamedTuple
 
 import numpy as np
 
-from moment_calculus.numerics.arrays import Array, device, namespace, transpose
+from moment_calculus.numerics.arrays import (
+    Array,
+    axis_moved,
+    device,
+    identity_like,
+    namespace,
+    transpose,
+)
 from moment_calculus.values.ancestry import affine_line
 from moment_calculus.values.backward.cotangents import Cotangent, products
 from moment_calculus.values.backward.limits import check_spread
 from moment_calculus.values.covariances import elementwise_covariance
 from moment_calculus.values.gaussian import Gaussian
-from moment_calculus.values.lags import MOST_POSITIONS, Offset, shifted
+from moment_calculus.values.lags import MOST_POSITIONS, Along, Offset, shifted
 from moment_calculus.values.step import Added
 
 Lags = dict[Offset, Array]
 """Covariances of what a step adds to components, by how far apart they are."""
+
+
+class Between(NamedTuple):
+    """What a step adds at two positions of a row together."""
+
+    places: list[int]  # the negative axes of the positions
+    matrix: Array  # [*others, positions, positions], zero on the diagonal
 
 
 class SharedResiduals:
@@ -71,11 +86,11 @@ def _of_pair(first: Gaussian, one: Cotangent, second: Gaussian, two: Cotangent) 
 
 def noise_of(
     value: Gaussian, cotangent: Cotangent, absorbable: tuple[int, ...]
-) -> tuple[tuple[int, ...], Added | None, Lags | None]:
-    """Return the places of inputs that enter as noise, what the step adds, and its lags.
+) -> tuple[tuple[int, ...], Added | None, Between | None]:
+    """Return the places of inputs that enter as noise, and what the step adds, also between.
 
-    Absorbable weights do so at one position of a row; at several where the lags of what the
-    step adds by itself are asked for anyway.
+    Absorbable weights do so at one position of a row; at several where what the step adds
+    between positions is asked for anyway.
     """
     step = value.step
     if absorbable and math.prod(_positions(value, cotangent).values()) == 1:
@@ -83,17 +98,16 @@ def noise_of(
     own = step.own(value)
     if own is None:
         return (), None, None
-    if absorbable and (lags := _lags(value, cotangent, absorbed=True)) is not None:
-        return absorbable, step.absorbed(value), lags
-    return (), own, _lags(value, cotangent, absorbed=False)
+    if absorbable and (between := _between(value, cotangent, absorbed=True)) is not None:
+        return absorbable, step.absorbed(value), between
+    return (), own, _between(value, cotangent, absorbed=False)
 
 
-def between_positions(lags: Lags, cotangent: Cotangent) -> Array:
+def between_positions(between: Between, cotangent: Cotangent) -> Array:
     """Return what a step adds at two positions of a row together, [*rows, K, K]."""
-    xp, array, first = namespace(cotangent.array), cotangent.array, next(iter(lags.values()))
-    places = [axis for axis in range(first.ndim) if any(offset[axis] for offset in lags)]
-    last, sizes = [axis - first.ndim for axis in places], [cotangent.shape[axis] for axis in places]
-    matrix = _matrix(lags, places, sizes)  # [*others, positions, positions]
+    xp, array = namespace(cotangent.array), cotangent.array
+    last, matrix = between
+    sizes = [cotangent.shape[axis] for axis in last]
     others = [axis for axis in range(-array.ndim, 0) if axis not in (*last, -array.ndim)]
     order = [axis % array.ndim for axis in (*others, -array.ndim, *last)]
     moved = xp.permute_dims(array, tuple(order))  # [*slots, *others, K, *positions]
@@ -121,18 +135,32 @@ def _matrix(lags: Lags, places: Sequence[int], sizes: Sequence[int]) -> Array:
     return xp.reshape(xp.take(together, index, axis=-1), (*together.shape[:-1], count, count))
 
 
-def _lags(value: Gaussian, cotangent: Cotangent, absorbed: bool) -> Lags | None:
+def _between(value: Gaussian, cotangent: Cotangent, absorbed: bool) -> Between | None:
     """Return what a step adds to covariances of positions; None if that is not known."""
-    sizes, lags = _positions(value, cotangent).values(), {}
-    if not 1 < math.prod(2 * size - 1 for size in sizes) <= 2 * MOST_POSITIONS + 1:
+    positions = _positions(value, cotangent)
+    if not 1 < math.prod(2 * size - 1 for size in positions.values()) <= 2 * MOST_POSITIONS + 1:
         return None
-    for offset in product(*(range(1 - size, size) for size in sizes)):
+    places = [axis for axis, size in positions.items() if size > 1]
+    if len(places) == 1 and not absorbed:
+        whole = value.step.own_along(value, Along(places[0]))
+        if whole is not None:  # in one pass, which is compiled sooner than one for each distance
+            return Between(places, _without_diagonal(whole, places[0]))
+    lags: Lags = {}
+    for offset in product(*(range(1 - size, size) for size in positions.values())):
         if offset > (0,) * len(value.shape):
             lagged = value.step.own_lag(value, offset, absorbed)
             if lagged is None:
                 return None
             lags[offset] = lagged
-    return lags
+    axes = [axis + len(value.shape) for axis in places]
+    return Between(places, _matrix(lags, axes, [positions[axis] for axis in places]))
+
+
+def _without_diagonal(whole: Array, axis: int) -> Array:
+    """Return covariances [positions, *shape] as matrices, but those of positions themselves."""
+    xp = namespace(whole)
+    matrix = axis_moved(axis_moved(whole, axis, -1), 0, -1)
+    return xp.where(identity_like(matrix) > 0, xp.zeros_like(matrix), matrix)
 
 
 def _positions(value: Gaussian, cotangent: Cotangent) -> dict[int, int]:

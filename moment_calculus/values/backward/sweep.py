@@ -165,11 +165,11 @@ class Sweep:
         if self._ends_at(value, cotangent):
             self._add(value, Added(value.variance), cotangent)
             return
-        absorbed, added, lags = noise_of(value, cotangent, self._absorbable(value))
+        absorbed, added, between = noise_of(value, cotangent, self._absorbable(value))
         if added is not None:
             self._add(value, added, cotangent)
-        if lags is not None:
-            self.parts.append(Part(value, between_positions(lags, cotangent), "joint"))
+        if between is not None:
+            self.parts.append(Part(value, between_positions(between, cotangent), "joint"))
         for place, source in enumerate(value.step.inputs):
             if place not in absorbed:
                 self._pull(value, place, source, cotangent)
