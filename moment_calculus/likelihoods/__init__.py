@@ -23,6 +23,7 @@ from moment_calculus.likelihoods.expectations import (
     tempered_factor,
 )
 from moment_calculus.likelihoods.location_scale import (
+    asymmetric_laplace,
     cauchy,
     laplace,
     log_normal,
@@ -53,6 +54,7 @@ from moment_calculus.likelihoods.trials import (
 from moment_calculus.operations.elementwise.drivers import draw_arguments
 
 __all__ = [
+    "asymmetric_laplace",
     "bernoulli",
     "binomial",
     "cauchy",

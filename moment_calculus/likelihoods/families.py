@@ -23,6 +23,8 @@ from moment_calculus.likelihoods.cumulative import (
 from moment_calculus.likelihoods.divergences import uniform_prior
 from moment_calculus.likelihoods.expectations import expected_value, tempered_factor
 from moment_calculus.likelihoods.location_scale import (
+    asymmetric_laplace,
+    asymmetric_laplace_quantile,
     cauchy,
     half_cauchy,
     half_normal,
@@ -154,6 +156,8 @@ FAMILIES = (
         tempered=_tempered_log_normal,
     ),
     Family("Laplace", laplace, "loc scale", latent=laplace),
+    Family("AsymmetricLaplace", asymmetric_laplace, "loc scale asymmetry"),
+    Family("AsymmetricLaplaceQuantile", asymmetric_laplace_quantile, "loc scale quantile"),
     Family(
         "StudentT",
         student_t,

@@ -155,6 +155,33 @@ def laplace(value: Any, loc: Any, scale: Any) -> Array:
     return -distance - math.log(2) - expected_value(log(scale))
 
 
+def asymmetric_laplace(value: Any, loc: Any, scale: Any, asymmetry: Any) -> Array:
+    """Return E[log AsymmetricLaplace(value; loc, scale, asymmetry)]; not of a random asymmetry."""
+    if is_value(asymmetry):
+        return NotImplemented
+    return _of_slopes(value, loc, scale, asymmetry, 1 / asymmetry)
+
+
+def asymmetric_laplace_quantile(value: Any, loc: Any, scale: Any, quantile: Any) -> Array:
+    """Return that of the distribution whose quantile at a probability, not random, is ``loc``."""
+    if is_value(quantile):
+        return NotImplemented
+    return _of_slopes(value, loc, scale, quantile, 1 - quantile)
+
+
+def _of_slopes(value: Any, loc: Any, scale: Any, above: Array, below: Array) -> Array:
+    """Return E[log p], whose slopes in units of the scale differ on both sides of ``loc``."""
+    absolute, lean, half = activation("abs"), (above - below) / 2, (above + below) / 2
+    distance = scaled_expectation(
+        lambda mean, variance: half * absolute.moments(mean, variance)[0] + lean * mean,
+        lambda residual: half * absolute(residual) + lean * residual,
+        value,
+        loc,
+        scale,
+    )
+    return -distance - namespace(above).log(1 / above + 1 / below) - expected_value(log(scale))
+
+
 def student_t(value: Any, df: Any, loc: Any, scale: Any) -> Array:
     """Return E[log StudentT(value; df, loc, scale)], any of them random.
 

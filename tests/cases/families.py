@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyro.distributions import GammaPoisson
+from pyro.distributions import AsymmetricLaplace, GammaPoisson
 from torch import distributions
 
 from moment_calculus import likelihoods
@@ -85,6 +85,14 @@ CONTINUOUS = [
         (DATA, LATENT, NARROW),
         lambda y, f, h: likelihoods.laplace(y, f, exp(h)),
         density(distributions.Laplace, lambda f, h: {"loc": f, "scale": exp(h)}),
+        kinked=True,
+        extremes=False,
+    ),
+    likelihood(
+        "asymmetric_laplace",
+        (DATA, LATENT, NARROW, POSITIVE),
+        lambda y, f, h, a: likelihoods.asymmetric_laplace(y, f, exp(h), a),
+        density(AsymmetricLaplace, lambda f, h, a: {"loc": f, "scale": exp(h), "asymmetry": a}),
         kinked=True,
         extremes=False,
     ),

@@ -114,8 +114,12 @@ def _stacked_part(value: Gaussian, keys: tuple) -> Any:
     if parts is None or any(key is None for key in keys):
         return None
     *others, last = _expanded(list(keys), len(value.shape))
-    single = is_integer(last) and all(map(_selects_all, others))
-    return parts[last] if single else None
+    if not all(map(_selects_all, others)):
+        return None
+    if isinstance(last, slice):
+        chosen = parts[last]
+        return reshape(chosen[0], (*value.shape[:-1], 1)) if len(chosen) == 1 else None
+    return parts[last] if is_integer(last) else None
 
 
 def _keeps_axes(keys: tuple) -> bool:

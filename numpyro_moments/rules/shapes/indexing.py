@@ -17,11 +17,20 @@ from moment_calculus.operations import shapes
 from moment_calculus.operations.elementwise.choices import where
 from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import is_value
-from moment_calculus.operations.shapes.concatenation import concatenate, with_rows
-from moment_calculus.operations.shapes.indexing import ALL, index, index_axes, require_certain, take
+from moment_calculus.operations.shapes.concatenation import concatenate, stack, with_rows
+from moment_calculus.operations.shapes.indexing import (
+    ALL,
+    index,
+    index_axes,
+    require_certain,
+    take,
+    unstacked,
+)
 from moment_calculus.operations.shapes.indexing import gather as gather_along
-from moment_calculus.values import Value
+from moment_calculus.values import Deferred, Value
 from numpyro_moments.rules.table import moment_rule
+
+MOST_STACKED = 16  # elements of a vector that are known one by one after an update
 
 
 @moment_rule("slice")
@@ -364,12 +373,23 @@ def _updated_window(x: Any, index: Any, updates: Any, numbers: Any, adds: bool) 
         starts[axis] = int(place)
     if any(s < 0 or s + k > n for s, k, n in zip(starts, wide, x.shape, strict=True)):
         return x  # JAX drops what is out of bounds
-    if not adds:
-        return _replaced(x, update, starts)
-    part = x
-    for axis, (start, size) in enumerate(zip(starts, wide, strict=True)):
-        part = _slice(part, start, start + size, axis)
-    return _replaced(x, _sum(part, update), starts)
+    if adds:
+        part = x
+        for axis, (start, size) in enumerate(zip(starts, wide, strict=True)):
+            part = _slice(part, start, start + size, axis)
+        update = _sum(part, update)
+    stacked = _stacked_anew(x, update, starts) if len(x.shape) == 1 == wide[0] else None
+    return _replaced(x, update, starts) if stacked is None else stacked
+
+
+def _stacked_anew(x: Any, update: Any, starts: list[int]) -> Value | None:
+    """Return a short vector with another element, so that its functions stay functions."""
+    known = unstacked(x) if is_value(x) else isinstance(update, Deferred)
+    if not known or x.shape[0] > MOST_STACKED:
+        return None
+    elements = [index(x, place) for place in range(x.shape[0])]
+    elements[starts[0]] = shapes.reshape(update, ())
+    return stack(elements, -1) if any(map(is_value, elements)) else None
 
 
 def _sum(x: Any, y: Any) -> Any:

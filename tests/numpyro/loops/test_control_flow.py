@@ -157,3 +157,28 @@ def test_no_tracer_leaves_a_loop():
             lambda mean: propagate(looped, Moments(mean, variance=weights.variance)).variance
         )(weights.mean)
     assert bool(jnp.all(found > 0))
+
+
+CHOICES, REWARDS = np.array([0, 1, 0, 0]), np.array([1.0, 0.0, 0.0, 1.0])
+
+
+def learned(rate):
+    """Two values of a learner that moves the chosen one towards its reward."""
+
+    def step(values, choice_and_reward):
+        choice, reward = choice_and_reward
+        return values.at[choice].add(rate * (reward - values[choice])), None
+
+    return lax.scan(step, jnp.full(2, 0.5), (CHOICES, REWARDS))[0]
+
+
+@pytest.mark.filterwarnings("error::moment_calculus.errors.DependenceWarning")
+def test_updated_elements_stay_functions_of_one_gaussian():
+    found = propagate(
+        lambda x: learned(jax.nn.sigmoid(x))[0], Moments(jnp.array(0.3), variance=jnp.array(0.8))
+    )
+    z, weights = np.polynomial.hermite_e.hermegauss(60)
+    values = jax.vmap(learned)(jax.nn.sigmoid(0.3 + 0.8**0.5 * z))[:, 0]
+    mean = np.average(values, weights=weights)
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-8)
+    np.testing.assert_allclose(found.variance, np.average((values - mean) ** 2, weights=weights))
