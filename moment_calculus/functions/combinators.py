@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
-from moment_calculus.functions.base import Activation
+from moment_calculus.functions.base import Activation, Rescaled
+from moment_calculus.functions.families.elementary import Exp
 from moment_calculus.functions.integrated import Integrated, agrees_in_the_tails
 from moment_calculus.functions.recognition import (
     NO_RECOGNITION,
@@ -101,11 +102,19 @@ def chain_bounds(outer: Any, inner: Any) -> Bounds:
     # behind e^{x²}, say, the outer function approaches its bound faster than
     # exponentially
     finite = math.isfinite(inner_bounds.low) and math.isfinite(inner_bounds.high)
-    slow = finite or not inner.superlinear
+    is_power = getattr(outer, "exponent", None) is not None
+    slow = finite or not inner.superlinear or (is_power and _is_exponential(inner))
     low = outer_bounds.low
     if getattr(outer, "clips", False):  # a clip from above keeps what is positive positive
         low = max(low, min(inner_bounds.low, outer_bounds.high))
     return Bounds(low, outer_bounds.high, outer_bounds.open_ended and slow)
+
+
+def _is_exponential(function: Any) -> bool:
+    """Whether a function is a e^{bx} + c, whose powers are exponential at most."""
+    while isinstance(function, Scaled | Rescaled):
+        function = function.inner if isinstance(function, Scaled) else function.activation
+    return type(function) is Exp
 
 
 def merge_knots(*knots: Knots) -> Knots:

@@ -51,7 +51,7 @@ from moment_calculus.likelihoods.trials import (
     poisson,
     weibull,
 )
-from moment_calculus.operations.elementwise.drivers import draw_arguments
+from moment_calculus.operations.elementwise.joint import draw_arguments
 
 __all__ = [
     "asymmetric_laplace",

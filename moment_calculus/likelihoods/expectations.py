@@ -34,12 +34,12 @@ from moment_calculus.operations.elementwise.drivers import (
     Drivers,
     Grid,
     conditional,
-    drivers_of,
     independent_points,
     points_of,
     value_at,
 )
 from moment_calculus.operations.elementwise.factors import has_infinite_exponential
+from moment_calculus.operations.elementwise.joint import drivers_of
 from moment_calculus.operations.elementwise.unary import is_value, shape_of
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Deferred, Gaussian

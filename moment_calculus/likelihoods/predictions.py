@@ -48,11 +48,10 @@ from moment_calculus.numerics.distributions import empirical_quantile
 from moment_calculus.numerics.quadrature import low_discrepancy, rule_on_trial
 from moment_calculus.operations.elementwise.drivers import (
     Drivers,
-    draw_arguments,
-    drivers_of,
     is_not_gaussian,
 )
 from moment_calculus.operations.elementwise.factors import joint_parameter
+from moment_calculus.operations.elementwise.joint import draw_arguments, drivers_of
 from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.predictions.marginals import (
     ContinuousMarginal,

@@ -269,8 +269,9 @@ def check_unconstrained(
     # A Gaussian leaves every interval: mass outside would be integrated without a
     # warning.
     for name, value, constraint in parameters:
-        is_positive = (positive_factors(value) or positive_joint(value)) is not None
-        if isinstance(value, Gaussian) and not is_positive and not is_real(constraint):
+        if not isinstance(value, Gaussian) or is_real(constraint):
+            continue
+        if positive_factors(value) is None and positive_joint(value) is None:
             raise gaussian_with_constraint(
                 name, fn, constraint, sites=value.sites, link_names=link_names
             )

@@ -405,6 +405,10 @@ class Step:
         """
         return None
 
+    def positive_sum(self, value: Any) -> Any:
+        """Return a sum of few positive functions by a linear map as ``joint``; else None."""
+        return None
+
     def branches(self, value: Any, parts: Any) -> Any:
         """The value under either outcome of a random mask; None if there is no mask.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.combinators import Bounds, Knots, merge_knots
 from moment_calculus.numerics.arrays import (
     Array,
@@ -36,6 +36,7 @@ from moment_calculus.values.deferred import as_function
 from moment_calculus.values.spread import broadcast_shape, overlap
 
 NESTED = 6  # points of a panel if two rules are nested
+MOST = 3  # drivers that are integrated
 THIRD = 12  # points of a third, independent driver
 HEADS_REMEDY = (
     "make every random parameter a function of one Gaussian, or of two heads sliced from one "
@@ -63,6 +64,13 @@ class Drivers:
     gaussians: tuple[Gaussian, ...]  # the drivers, of one shape
     arguments: tuple[Callable[[Sequence[Array]], Any], ...]  # from points of the drivers
     knots: tuple[Knots, ...]  # for each driver, where the arguments bend
+
+    @property
+    def are_integrated(self) -> bool:
+        """Whether there are at most two, or a third one that is independent of these."""
+        first, third = self.gaussians[:2], self.gaussians[2:]
+        shared = any(overlap(driver, other) for driver in third for other in first)
+        return len(third) <= 1 and not shared
 
     def at(self, points: Sequence[Array]) -> list[Any]:
         """Return all arguments at points of the drivers."""
@@ -164,45 +172,27 @@ def conditional(first: Gaussian, second: Gaussian, points: Array) -> tuple[Array
     return mean, variance + 0 * points
 
 
-def draw_arguments(
-    arguments: Sequence[Any], count: int, noise: Callable[[tuple[int, ...]], Array]
-) -> list[Any]:
-    """Draw random arguments [count, ...], jointly in an element alone."""
-    drivers = drivers_of(*arguments)
-    if any(map(is_not_gaussian, drivers.gaussians)):
-        raise UnsupportedMoments(
-            "draws of a parameter of a likelihood that comes straight from dropout",
-            sites=frozenset().union(*(driver.sites for driver in drivers.gaussians)),
-            remedy="put a linear map between dropout and the parameters" + OR_DRAW,
-        )
-    points: list[Array] = []
-    for place, driver in reversed([*enumerate(drivers.gaussians)]):
-        mean, variance = to_float64(driver.mean), to_float64(driver.variance)
-        if place == 0 and points:
-            mean, variance = conditional(driver, drivers.gaussians[1], points[0])
-        points.insert(0, mean + variance**0.5 * noise((count, *driver.shape)))
-    return [
-        point if is_value(argument) else namespace(point).stack([point] * count)
-        for argument, point in zip(arguments, drivers.at(points), strict=True)
-    ]
-
-
-def drivers_of(*arguments: Any) -> Drivers:
-    """Find the (at most three) Gaussians that drive the arguments elementwise."""
+def collect_drivers(*arguments: Any) -> Drivers:
+    """Find the Gaussians that drive the arguments elementwise, however many there are."""
     shape = broadcast_shape(*(shape_of(argument) for argument in arguments), ())
     gaussians: list[Gaussian] = []
     knots: list[Knots] = []
     functions = tuple(
         _as_function_of_drivers(argument, shape, gaussians, knots) for argument in arguments
     )
-    if len(gaussians) > 3:
+    return Drivers(tuple(gaussians), functions, tuple(knots))
+
+
+def check_count(drivers: Drivers) -> Drivers:
+    """Return drivers, of which there are at most three; raise UnsupportedMoments for more."""
+    if (count := len(drivers.gaussians)) > MOST:
         raise UnsupportedMoments(
-            f"the parameters of a likelihood are functions of {len(gaussians)} different "
-            "Gaussians; at most three are integrated",
-            sites=frozenset().union(*(gaussian.sites for gaussian in gaussians)),
+            f"the parameters of a likelihood are functions of {count} different Gaussians; at "
+            "most three are integrated",
+            sites=frozenset().union(*(gaussian.sites for gaussian in drivers.gaussians)),
             remedy=HEADS_REMEDY,
         )
-    return Drivers(tuple(gaussians), functions, tuple(knots))
+    return drivers
 
 
 def _as_function_of_drivers(

@@ -87,6 +87,8 @@ def positive_factors(value: Any) -> list[Value] | None:
 # Functions of several Gaussians
 
 
+POSITIVE_SUM = "positive sum"  # key of the memo of a value, as is
+MUST_BE_POSITIVE = "must be positive"  # key of the memo of a value
 DEPTH = 12  # steps that are traced back, of a value that may be a function of several Gaussians
 
 
@@ -113,6 +115,37 @@ class Joint:
         nested = (part.leaves() if isinstance(part, Joint) else [part] for part in self.parts)
         return [leaf for leaves in nested for leaf in leaves]
 
+    @property
+    def assumes_signs(self) -> bool:
+        """Whether its bounds hold only where traced arrays are not negative."""
+        if self.combine is scaled_and_shifted and None in map(value_range, self.parts[1:]):
+            return True
+        return any(
+            part.assumes_signs if isinstance(part, Joint) else _assumes_signs(part)
+            for part in self.parts
+        )
+
+
+def _assumes_signs(part: Any) -> bool:
+    function = part.function if isinstance(part, Deferred) else None
+    while isinstance(function, Scaled):
+        if function.traced_are_positive:
+            return True
+        function = function.inner
+    return False
+
+
+def total(*terms: Array) -> Array:
+    """Return the sum of arrays."""
+    return sum(terms[1:], start=terms[0])
+
+
+def terms_of(part: Any) -> list[Any]:
+    """Return the terms of a sum of functions, or the part itself."""
+    if isinstance(part, Joint) and part.combine in (operator.add, total):
+        return [term for inner in part.parts for term in terms_of(inner)]
+    return [part]
+
 
 def scaled_and_shifted(x: Array, scale: Any, shift: Any) -> Array:
     """Return scale · x + shift, NaN where traced parts are negative."""
@@ -125,8 +158,8 @@ def joint_of(value: Any, depth: int = DEPTH) -> Any:
     if isinstance(function, Deferred):
         return assume_positive(function)
     step = value.step
-    if step.joint is not None:
-        return step.joint
+    if (known := step.joint or _positive_sum(value)) is not None:
+        return known
     if not depth:
         return value
     if step.is_product or step.is_sum:
@@ -143,6 +176,13 @@ def joint_of(value: Any, depth: int = DEPTH) -> Any:
         return assume_positive(scale_shift(inner, scale, shift))
     bounds = inner.bounds.affine(scale, shift, traced_are_positive=True)
     return Joint(scaled_and_shifted, (inner, scale, shift), bounds)
+
+
+def _positive_sum(value: Gaussian) -> Any:
+    known = value.memo.arrays
+    if POSITIVE_SUM not in known:
+        known[POSITIVE_SUM] = value.step.positive_sum(value)
+    return known[POSITIVE_SUM]
 
 
 def _sum_or_product(value: Gaussian, parts: list[Any]) -> Any:
@@ -226,7 +266,11 @@ def positive_joint(value: Any, *, several: bool = True) -> Joint | None:
     joint = joint_of(value)
     if not several and isinstance(joint, Deferred):
         joint = Joint(operator.pos, (joint,), joint.bounds)
-    return joint if isinstance(joint, Joint) and joint.bounds.positive else None
+    if not isinstance(joint, Joint) or not joint.bounds.positive:
+        return None
+    if isinstance(value, Gaussian):
+        value.memo.arrays[MUST_BE_POSITIVE] = True
+    return joint
 
 
 def joint_parameter(value: Any) -> Joint | None:
@@ -239,11 +283,21 @@ def joint_parameter(value: Any) -> Joint | None:
     joint, source = joint_of(value), value
     if not isinstance(joint, Joint):
         return None
-    if joint.bounds.positive or joint.bounds.affine(-1.0, 0.0).positive:
+    has_sign = joint.bounds.positive or joint.bounds.affine(-1.0, 0.0).positive
+    if has_sign and (not joint.assumes_signs or _must_be_positive(value)):
         return joint
     while source.step.affine is not None or isinstance(source.step, Moved):
         source = source.step.inputs[0]
     return joint if source.step.joint is not None else None
+
+
+def _must_be_positive(value: Gaussian) -> bool:
+    """Whether something asked for a value, before it was moved, that only takes positive ones."""
+    while MUST_BE_POSITIVE not in value.memo.arrays:
+        if not isinstance(value.step, Moved):
+            return False
+        value = value.step.source
+    return True
 
 
 def has_infinite_exponential(value: Gaussian, depth: int = DEPTH) -> bool:
@@ -283,7 +337,7 @@ def ratio_bounds(part: Any, whole: Joint) -> Bounds:
 
 
 def _is_term(part: Any, whole: Any) -> bool:
-    if isinstance(whole, Joint) and whole.combine is operator.add:
+    if isinstance(whole, Joint) and whole.combine in (operator.add, total):
         positive = all(bounds_of_part(term).low >= 0 for term in whole.parts)
         return positive and any(_is_term(part, term) for term in whole.parts)
     if not (isinstance(part, Deferred) and isinstance(whole, Deferred)):

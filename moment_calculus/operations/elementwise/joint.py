@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.combinators import Bounds
+from moment_calculus.functions.table import Exp
 from moment_calculus.numerics.arrays import (
     TINY_VARIANCE,
     Array,
@@ -20,11 +23,25 @@ from moment_calculus.numerics.arrays import (
     transpose,
 )
 from moment_calculus.numerics.quadrature import even_rule
-from moment_calculus.operations.elementwise.drivers import Drivers, drivers_of
-from moment_calculus.operations.elementwise.factors import Joint
+from moment_calculus.operations.elementwise.drivers import (
+    Drivers,
+    check_count,
+    collect_drivers,
+    conditional,
+    is_not_gaussian,
+)
+from moment_calculus.operations.elementwise.factors import (
+    Joint,
+    bounds_of_part,
+    joint_parameter,
+    terms_of,
+    total,
+)
 from moment_calculus.operations.elementwise.sums import aligned, ties_of
+from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.operations.shapes.reshaping import broadcast, narrow
 from moment_calculus.values import (
+    Deferred,
     Gaussian,
     Spread,
     Step,
@@ -178,3 +195,90 @@ def _solved(drivers: tuple[Gaussian, ...], slopes: list[Array]) -> list[Array]:
     of_two = [(w * s - between * t) / rest, (v * t - between * s) / rest]
     pair = [xp.where(is_one, *gains) for gains in zip(of_one, of_two, strict=True)]
     return pair + alone[2:]
+
+
+# ----------------------------------------------------------------------------------------
+# Sums of more functions than are integrated
+
+
+def drivers_of(*arguments: Any) -> Drivers:
+    """Find the (at most three) Gaussians that drive the arguments elementwise.
+
+    Of a sum of more positive functions the logarithms of two terms at a time are matched by a
+    Gaussian with their mean, variance and covariances. Measured relative errors of E log, E 1/x
+    and E √x of the sum of 4 to 8 log-normal terms: 1e-5, 2e-5 and 1e-5 at standard deviations of
+    the logarithms of .3, 1e-3, 5e-3 and 1e-3 at one.
+    """
+    while not (drivers := collect_drivers(*arguments)).are_integrated:
+        merged = _with_terms_merged(arguments)
+        if merged is None:
+            return check_count(drivers)
+        arguments = merged
+    return drivers
+
+
+def _with_terms_merged(arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return the arguments with two terms of a sum as one; None if there is no such sum."""
+    joints = [part if isinstance(part, Joint) else joint_parameter(part) for part in arguments]
+    for place, joint in enumerate(joints):
+        others = [*arguments[:place], *arguments[place + 1 :]]
+        if joint is not None and (merged := _merged(joint, others)) is not None:
+            return (*arguments[:place], merged, *arguments[place + 1 :])
+    return None
+
+
+def _merged(joint: Joint, others: Sequence[Any]) -> Joint | None:
+    """Return a function with two terms of a sum in it, which nothing else depends on, as one."""
+    if joint.combine not in (operator.add, total):
+        for place, part in enumerate(joint.parts):
+            rest = [*joint.parts[:place], *joint.parts[place + 1 :], *others]
+            if isinstance(part, Joint) and (merged := _merged(part, rest)) is not None:
+                parts = (*joint.parts[:place], merged, *joint.parts[place + 1 :])
+                return Joint(joint.combine, parts, joint.bounds)
+        return None
+    terms = terms_of(joint)
+    outside = frozenset().union(*map(_sites_of, others))
+    own = [t for t in terms if bounds_of_part(t).low >= 0 and _sites_of(t).isdisjoint(outside)]
+    own = [term for term in own if _sites_of(term)]
+    if len(own) < 2:
+        return None
+    pair, rest = own[:2], [term for term in terms if all(term is not part for part in own[:2])]
+    if not collect_drivers(*pair).are_integrated:
+        return None
+    matched = of_joint(_log_of_sum, *pair, bounds=Bounds())
+    return Joint(total, (*rest, Deferred(matched, Exp())), joint.bounds)
+
+
+def _log_of_sum(first: Array, second: Array) -> Array:
+    """Return log(x + y), finite where both are zero."""
+    xp, whole = namespace(first), first + second
+    return xp.log(xp.clip(whole, min=float(xp.finfo(whole.dtype).tiny)))
+
+
+def _sites_of(part: Any) -> frozenset[str]:
+    if isinstance(part, Joint):
+        return frozenset().union(*map(_sites_of, part.parts))
+    return getattr(part, "sites", frozenset())
+
+
+def draw_arguments(
+    arguments: Sequence[Any], count: int, noise: Callable[[tuple[int, ...]], Array]
+) -> list[Any]:
+    """Draw random arguments [count, ...], jointly in an element alone."""
+    drivers = drivers_of(*arguments)
+    if any(map(is_not_gaussian, drivers.gaussians)):
+        raise UnsupportedMoments(
+            "draws of a parameter of a likelihood that comes straight from dropout",
+            sites=frozenset().union(*(driver.sites for driver in drivers.gaussians)),
+            remedy="put a linear map between dropout and the parameters" + OR_DRAW,
+        )
+    points: list[Array] = []
+    for place, driver in reversed([*enumerate(drivers.gaussians)]):
+        mean, variance = to_float64(driver.mean), to_float64(driver.variance)
+        if place == 0 and points:
+            mean, variance = conditional(driver, drivers.gaussians[1], points[0])
+        points.insert(0, mean + variance**0.5 * noise((count, *driver.shape)))
+    return [
+        point if is_value(argument) else namespace(point).stack([point] * count)
+        for argument, point in zip(arguments, drivers.at(points), strict=True)
+    ]

@@ -39,6 +39,7 @@ from moment_calculus.operations.linear.checks import (
     random_operands,
 )
 from moment_calculus.operations.linear.noise import mean_of, noise_of
+from moment_calculus.operations.linear.positive_terms import sum_of_positive
 from moment_calculus.operations.linear.tridiagonal import AddedCovariance, links_of
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import (
@@ -134,9 +135,8 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Any:
     """Map inputs x [..., in] by a weight [..., out, in] and add a bias [out]: weight · x + bias.
 
     Exact: E[y] = M μ + c, Cov[y] = M C Mᵀ + diag(S (diag C + μ∘μ) + t) for independent
-    weights N(M, S) and biases N(c, t). In diagonal mode only diag C enters, unless x
-    propagates a covariance and weights and biases are certain. Source: Wu et al. 2019,
-    eqs. 3-5.
+    weights N(M, S) and biases N(c, t). In diagonal mode only diag C enters, unless x propagates a
+    covariance and weights and biases are certain. Source: Wu et al. 2019, eqs. 3-5.
     """
     if isinstance(weight, MaskedWeight):
         return _of_masked_weight(_matched(inputs), weight, _matched(bias))
@@ -195,6 +195,12 @@ class LinearMap(Step):
     random_matrix: Any = None  # the random M
     expected_inputs: Array = None  # the mean of x, if M is random
     noise: AddedCovariance = NO_NOISE  # by random M and c, with what x adds to them
+
+    def positive_sum(self, value: Gaussian) -> Any:
+        """Return M x as a function of the components of x, if these are few and positive."""
+        if self.mapped is None or self.bias is not None or self.random_matrix is not None:
+            return None
+        return sum_of_positive(self.mapped, -1, self.matrix, squeezed=value.axis is None)
 
     @property
     def identity(self) -> bool:  # type: ignore[override]
@@ -400,8 +406,7 @@ def _of_masked_weight(x: Any, weight: MaskedWeight, b: Any) -> Any:
 
 def _of_joint_weight(x: Any, w: Gaussian) -> Value:
     """Map by a weight of dependent elements."""
-    # The rows of certain inputs become the features of a single output, with their
-    # covariance.
+    # The rows of certain inputs become features of a single output, with their covariance.
     if w.shape[0] == 1 and not isinstance(x, Gaussian):
         row = linear(flattened(w), x)
         return reshape(row, (*row.shape, 1))

@@ -16,6 +16,7 @@ from moment_calculus.operations.elementwise.products import PRODUCT, multiply
 from moment_calculus.operations.elementwise.sums import DEPENDENCE_REMEDY, subtract
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.maps import linear, map_features, with_chain_covariance
+from moment_calculus.operations.linear.positive_terms import sum_of_positive
 from moment_calculus.operations.shapes.indexing import ALL, take, unstack
 from moment_calculus.operations.shapes.moves import Moved, moved, with_batch
 from moment_calculus.operations.shapes.reshaping import flattened, reshape
@@ -32,6 +33,10 @@ class _SumOverBatch(Moved):
     axes: tuple[int, ...]  # not negative
     drops_covariance: bool = False
     combines_elements = True
+
+    def positive_sum(self, value: Gaussian) -> Any:
+        """Return the sum as a function of its terms, if these are few and positive."""
+        return sum_of_positive(self.source, self.axes[0]) if len(self.axes) == 1 else None
 
     def move(self, array: Array) -> Array:
         return namespace(array).sum(array, axis=self.axes, keepdims=True)
@@ -144,6 +149,11 @@ class SumOverFeatures(Step):
 
     inputs: tuple[Gaussian] = field()
     assumes_independence: bool
+
+    def positive_sum(self, value: Gaussian) -> Any:
+        """Return the sum as a function of its terms, if these are few and positive."""
+        (source,) = self.inputs
+        return None if source.axis is None else sum_of_positive(source, source.axis)
 
     def through(self, place: int, cross: Array) -> Array:
         """Sum the rows of the covariance with another value."""

@@ -1,0 +1,71 @@
+"""Sums of more positive random values than are integrated, and sums by linear maps."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from moment_calculus.functions.table import activation
+from moment_calculus.likelihoods.expectations import smooth_expectation
+from moment_calculus.operations.elementwise.factors import joint_parameter, positive_joint
+from moment_calculus.operations.elementwise.sums import add
+from moment_calculus.operations.elementwise.unary import apply, scale_shift, site_value
+from moment_calculus.operations.linear.maps import linear
+from moment_calculus.operations.linear.reductions import reduce_sum
+from moment_calculus.rulebooks import propagation_of
+
+DRAWS = 400_000
+WEIGHTS = np.array([0.3, 1.0, 0.6, 2.0, 0.0])
+FUNCTIONS = {"log": np.log, "inverse": lambda s: 1 / s, "root": np.sqrt}
+
+
+def positive(name, mean, deviation):
+    mean = mean if hasattr(mean, "shape") else np.asarray(mean)
+    gaussian = site_value(name, mean, deviation**2 + 0 * mean, propagation_of("full", "exact"))
+    return apply(activation("exp"), gaussian)
+
+
+def sums(kind, deviation):
+    """A sum of five positive values, one of which does not count."""
+    if kind == "spelled":
+        terms = [scale_shift(positive(f"x{i}", 0.1, deviation), w) for i, w in enumerate(WEIGHTS)]
+        return reduce(add, terms)
+    five = positive("x", [0.1] * 5, deviation)
+    if kind == "map":
+        return linear(five, WEIGHTS[None])
+    return reduce_sum(scale_shift(five, WEIGHTS + 1e-9), (0,))
+
+
+@pytest.mark.parametrize("kind", ["spelled", "map", "reduced"])
+@pytest.mark.parametrize(("deviation", "tolerance"), [(0.3, 2e-4), (1.0, 1e-2)])
+def test_a_sum_of_five(kind, deviation, tolerance):
+    """The tolerance is that of two logarithms at a time matched by Gaussians."""
+    value = sums(kind, deviation)
+    assert positive_joint(value) is not None
+    found = [float(smooth_expectation(f, value).reshape(())) for f in FUNCTIONS.values()]
+    z = np.random.default_rng(0).normal(size=(DRAWS, 5))
+    s = np.exp(0.1 + deviation * z) @ WEIGHTS
+    for result, function in zip(found, FUNCTIONS.values(), strict=True):
+        drawn = function(s)
+        error = drawn.std() / DRAWS**0.5
+        assert abs(result - drawn.mean()) < 4 * error + tolerance * abs(drawn.mean())
+
+
+def test_traced_factors_are_positive_only_where_the_sum_has_to_be():
+    """A location may have negative terms: its sum counts as a Gaussian, as in Pyro."""
+    found = []
+
+    def program(x):
+        terms = [scale_shift(positive(name, x * 0, 0.3), x) for name in "ab"]
+        value = reduce(add, terms)
+        found.append(joint_parameter(value) is None)
+        found.append(positive_joint(value) is not None)  # as a scale asks
+        found.append(joint_parameter(value) is not None)
+        return x
+
+    jax.eval_shape(program, jnp.ones(3))
+    assert found == [True, True, True]
