@@ -148,11 +148,27 @@ Move = Callable[[Array], Array]
 _evaluation_cache: ContextVar[dict | None] = ContextVar(
     "values of the functions of a chain", default=None
 )
+_moved_parts: ContextVar[dict | None] = ContextVar("moved parts of a chain", default=None)
 
 
 def with_arrays_moved(function: Any, move: Move, shape: tuple[int, ...]) -> Any:
-    """Rearrange the arrays within a function, broadcast to ``shape``, by ``move``."""
-    return function.with_arrays_moved(move, shape) if has_arrays(function) else function
+    """Rearrange the arrays within a function, broadcast to ``shape``, by ``move``.
+
+    What a chain uses twice is rearranged once: its copies would double with every step.
+    """
+    if not has_arrays(function):
+        return function
+    cache = _moved_parts.get()
+    if cache is None:
+        token = _moved_parts.set({})
+        try:
+            return function.with_arrays_moved(move, shape)
+        finally:
+            _moved_parts.reset(token)
+    key = id(function), id(move), shape
+    if key not in cache:  # the entry keeps both alive: their ids are not used again
+        cache[key] = function, move, function.with_arrays_moved(move, shape)
+    return cache[key][2]
 
 
 def has_arrays(function: Any) -> bool:
