@@ -8,7 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 
+import pyro_moments
 from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.expectations import smooth_expectation
 from moment_calculus.operations.elementwise.factors import joint_parameter, positive_joint
@@ -53,6 +55,24 @@ def test_a_sum_of_five(kind, deviation, tolerance):
         drawn = function(s)
         error = drawn.std() / DRAWS**0.5
         assert abs(result - drawn.mean()) < 4 * error + tolerance * abs(drawn.mean())
+
+
+def test_both_precisions_and_gradients_agree():
+    """The derivatives are those of differences of the mean."""
+
+    def mean(places):
+        spread = torch.full_like(places, 0.25)
+        terms = [pyro_moments.Moments(m, variance=v) for m, v in zip(places, spread, strict=True)]
+        total = lambda *parts: torch.log(sum(map(torch.exp, parts)))  # noqa: E731
+        return pyro_moments.propagate(total, *terms).mean
+
+    places = torch.linspace(-0.4, 0.4, 5, dtype=torch.float64, requires_grad=True)
+    exact = mean(places)
+    assert mean(places.float()).item() == pytest.approx(exact.item(), rel=1e-6)
+    (slopes,) = torch.autograd.grad(exact, places)
+    steps = 1e-5 * torch.eye(5, dtype=torch.float64)
+    differences = [(mean(places + step) - mean(places - step)).item() / 2e-5 for step in steps]
+    assert slopes.tolist() == pytest.approx(differences, rel=1e-6)
 
 
 def test_traced_factors_are_positive_only_where_the_sum_has_to_be():
