@@ -7,10 +7,10 @@ from functools import reduce
 from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.functions.combinators import Bounds, Composed, Scaled
+from moment_calculus.functions.combinators import Bounds, Scaled
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.series.softplus_mean import smaller_softplus
-from moment_calculus.functions.table import Integrated, Rescaled, activation
+from moment_calculus.functions.table import Integrated, activation
 from moment_calculus.likelihoods.expectations import expected_value
 from moment_calculus.numerics.arrays import Array, log_ndtr, namespace
 from moment_calculus.operations.elementwise import elementary, logarithms
@@ -22,6 +22,10 @@ from moment_calculus.operations.elementwise.factors import (
     several_factors,
 )
 from moment_calculus.operations.elementwise.joint import of_joint
+from moment_calculus.operations.elementwise.normal_probabilities import (
+    last_function,
+    normal_deviation,
+)
 from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import apply, is_value, scale_shift
 from moment_calculus.values import Deferred, Gaussian
@@ -115,22 +119,6 @@ def _log_of_rest(array: Array) -> Array:
     return xp.log1p(-xp.clip(array, max=1 - float(xp.finfo(array.dtype).eps)))
 
 
-def last_function(value: Any) -> tuple[Any, Any]:
-    """Return the last function of a chain and its argument; else (None, None)."""
-    if not isinstance(value, Deferred) or isinstance(value.function, Scaled):
-        return None, None
-    if isinstance(value.function, Composed) and not value.is_recognised:
-        return value.function.outer, value.of(value.function.inner)
-    return _without_inner_scale(value.recognised_function, value.base)
-
-
-def _without_inner_scale(function: Any, argument: Any) -> tuple[Any, Any]:
-    """Return (f, b x) for a function x ↦ f(b x)."""
-    if isinstance(function, Rescaled) and (function.outer, function.shift) == (1, 0):
-        return function.activation, scale_shift(argument, function.inner)
-    return function, argument
-
-
 def log_probabilities(probability: Any) -> tuple[Any, Any]:
     """Return log p and log(1 − p); raise if a value p may leave [0, 1]."""
     if not is_value(probability):
@@ -139,7 +127,7 @@ def log_probabilities(probability: Any) -> tuple[Any, Any]:
     if logits is not None:
         return log_sigmoids(logits)
     function, argument = last_function(probability)
-    deviation = _normal_deviation(probability)
+    deviation = normal_deviation(probability)
     if deviation is not None:
         function, argument = activation("ndtr"), deviation
     if function == activation("ndtr"):
@@ -192,24 +180,6 @@ def logit_of(probability: Any) -> Any:
     """Return x of a probability S(x) of the logistic function S; else None."""
     function, argument = last_function(probability)
     return argument if function == activation("sigmoid") else None
-
-
-def _normal_deviation(value: Any) -> Any:
-    """Return z of Φ(z) = ½ (1 + erf(x)) = ½ erfc(−x), z = √2 x; else None."""
-    scale: Any = 1.0
-    shift: Any = 0.0
-    while isinstance(value, Deferred) and isinstance(value.function, Scaled):
-        transform = value.function
-        scale, shift = scale * transform.scale, shift + scale * transform.shift
-        value = value.of(transform.inner)
-    if not (isinstance(scale, int | float) and isinstance(shift, int | float)) or scale != 0.5:
-        return None
-    function, argument = last_function(value)
-    if shift == 0.5 and function == activation("erf"):
-        return scale_shift(argument, math.sqrt(2))
-    if shift == 0 and function == activation("erfc"):
-        return scale_shift(argument, -math.sqrt(2))
-    return None
 
 
 def log_sigmoids(logits: Any) -> tuple[Any, Any]:

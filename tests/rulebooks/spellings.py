@@ -163,6 +163,8 @@ SPELLINGS: dict[str, list] = {
     "log_ndtr": [
         lambda m, h: m.log_ndtr(h),
         lambda m, h: m.log(m.ndtr(h)),
+        lambda m, h: m.log((1 + m.erf(h / math.sqrt(2))) / 2),
+        lambda m, h: m.log(1 - 0.5 * (1 - m.erf(h / math.sqrt(2)))),
     ],
     "elu": [
         lambda m, h: m.where(h > 0, h, m.expm1(h)),

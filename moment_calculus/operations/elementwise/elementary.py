@@ -21,9 +21,7 @@ from moment_calculus.functions.families.elementary import capped_exp
 from moment_calculus.functions.families.piecewise import PiecewiseLinear
 from moment_calculus.functions.recognition import RecognitionPolicy
 from moment_calculus.functions.table import (
-    Erfc,
     Exp,
-    Integrated,
     IntegratedWithInverse,
     NormalCdf,
     Power,
@@ -45,6 +43,7 @@ from moment_calculus.operations.elementwise.factors import (
     several_factors,
 )
 from moment_calculus.operations.elementwise.joint import of_joint
+from moment_calculus.operations.elementwise.normal_probabilities import normal_deviation
 from moment_calculus.operations.elementwise.sums import add, subtract
 from moment_calculus.operations.elementwise.unary import apply, exponential_parts, scale_shift
 from moment_calculus.values import Deferred, Gaussian, Value
@@ -135,6 +134,8 @@ def log(value: Value) -> Value:
 
 def _known_log(value: Deferred) -> Value | None:
     """Return the logarithm of a power, eˣ, Φ, S or 1 + exp; None of other functions."""
+    if (deviation := normal_deviation(value)) is not None:
+        return apply(LOG_NDTR, deviation)
     if isinstance(value.function, Composed):
         outer, inner = value.function.outer, value.of(value.function.inner)
         if type(outer) is Exp:
@@ -142,11 +143,6 @@ def _known_log(value: Deferred) -> Value | None:
         if isinstance(outer, PositiveFunction) and outer.exponent is not None:
             return scale_shift(log(inner), outer.exponent)
     function = value.recognised_function
-    if isinstance(function, Scaled):  # JAX spells Φ(x) as ½ erfc(−x / √2)
-        whole = Integrated(function, function.knots, function.constants)
-        function = value.policy.recognised_function(whole)
-    if function == Rescaled(Erfc(), -1.0, 0.5):
-        return apply(LOG_NDTR, scale_shift(value.base, math.sqrt(2)))
     if isinstance(function, NormalCdf):
         return value.of(LOG_NDTR)
     if isinstance(function, Sigmoid):
