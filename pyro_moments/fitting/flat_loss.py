@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.autograd.graph import get_gradient_edge
 
-from moment_calculus.objectives.starts import Factors
+from moment_calculus.objectives.starts import INVALID, Factors
 from moment_calculus.optimisation.minimiser import check_deterministic, check_no_subsample
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from pyro_moments.fitting.parameters import Parameters, as_array, unconstrained_values
@@ -155,7 +155,12 @@ class FlatLoss:
 
         def value_and_slope(vector: np.ndarray) -> tuple[float, np.ndarray]:
             self.parameters.set_vector(vector)
-            loss = self.loss()
+            try:
+                loss = self.loss()
+            except ValueError as error:
+                if not INVALID.search(str(error)):
+                    raise
+                return math.nan, np.full_like(vector, math.nan)  # a step too far, as in NumPyro
             slopes = torch.autograd.grad(loss, leaves, materialize_grads=True)
             return loss.item(), np.concatenate([as_array(slope) for slope in slopes])
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pyro
 import pytest
 import torch
 
+import pyro_moments
 from numpyro_moments.fitting import flat_loss as jax_loss
 from pyro_moments.fitting import flat_loss as torch_loss
 
@@ -149,3 +153,24 @@ def test_parameters_that_the_slope_does_not_depend_on_have_rows_of_zeros(room, m
     leaves = [torch.ones(size, dtype=torch.float64, requires_grad=True) for size in (2, 3)]
     found = torch_loss.Hessian(lambda: (leaves[0] ** 3 / 6).sum() + leaves[1].sum(), leaves)
     np.testing.assert_allclose(found.dense(), np.diag([1.0, 1, 0, 0, 0]))
+
+
+def test_parameters_that_a_distribution_refuses_are_a_step_too_far():
+    """The loss is then no number, as in NumPyro; other errors are the user's."""
+
+    def model():
+        pyro.sample("x", pyro.distributions.Normal(0.0, 1.0))
+
+    def fails():
+        raise ValueError(message)
+
+    pyro.clear_param_store()
+    elbo = pyro_moments.DeterministicELBO()
+    flat = torch_loss.flat_loss(elbo, model, pyro_moments.DVIGuide(), (), {})
+    broken = replace(flat, loss=fails).objective()
+    place, message = flat.parameters.vector(), "Poisson got an invalid parameter 'rate'"
+    value, slope = broken.value_and_slope(place)
+    assert np.isnan([value, *slope]).all()
+    message = "the data"
+    with pytest.raises(ValueError, match=message):
+        broken.value_and_slope(place)
