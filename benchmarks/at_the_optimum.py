@@ -20,7 +20,7 @@ from typing import NamedTuple
 import at_the_optimum_models as models
 import hosts
 
-from moment_calculus.objectives.by_draws import Look, pooled_energy
+from moment_inference.objectives.by_draws import Look, pooled_energy
 
 STEPS, PARTICLES, TOGETHER = 400, 10_000, 500
 OFF, ERRORS = 0.02, 3.0  # relative difference, and standard errors, that a cell may have

@@ -21,8 +21,8 @@ import hosts
 import layers_at_the_optimum_models as models
 
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.objectives.by_draws import Batch, Look
-from moment_calculus.optimisation.outcome import AGREES, LARGEST_TAIL, ByDraws
+from moment_inference.objectives.by_draws import Batch, Look
+from moment_inference.optimisation.outcome import AGREES, LARGEST_TAIL, ByDraws
 
 STEPS, PARTICLES, TOGETHER = 400, 100_000, 512
 OFF, ERRORS = 0.01, 3.0  # share of E log p, and standard errors, that a cell may have

@@ -19,7 +19,7 @@ import hosts
 import numpy as np
 from models import observed, standard
 
-from moment_calculus.response.inverse_curvature import InverseCurvature
+from moment_inference.response.inverse_curvature import InverseCurvature
 
 ROWS, COLUMNS, TRIALS = 10**5, 20, 5
 REGRESSION_LIMIT, HIERARCHY_LIMIT = 100, 60  # gradient evaluations

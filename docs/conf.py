@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 DOCS = Path(__file__).parent
-OURS = ("pyro_moments", "numpyro_moments", "moment_calculus", "moment_guides")
+OURS = ("pyro_moments", "numpyro_moments", "moment_calculus", "moment_inference", "moment_guides")
 sys.path[:0] = [str(DOCS / "_ext"), str(DOCS.parent)]
 
 project = "pyro-moments"

@@ -166,7 +166,9 @@ class ApproximationWarning(UserWarning):
 # The user's line: the one that called or raised, past the frames of libraries
 
 # What the library is imported as; every list of libraries takes the names from here.
-OWN_PACKAGES = frozenset("moment_calculus moment_guides numpyro_moments pyro_moments".split())
+OWN_PACKAGES = frozenset(
+    "moment_calculus moment_guides moment_inference numpyro_moments pyro_moments".split()
+)
 # Packages whose frames are not the user's: this one, the frameworks, libraries for
 # networks.
 LIBRARIES = OWN_PACKAGES | frozenset(

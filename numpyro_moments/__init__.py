@@ -12,24 +12,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from moment_calculus import __version__ as __version__
-from moment_calculus.criticism.attribution import Attribution
 from moment_calculus.errors import (
     CovarianceDroppedWarning,
     DependenceWarning,
     LossByDrawsWarning,
     UnsupportedMoments,
 )
-from moment_calculus.optimisation.outcome import Fit
-from moment_calculus.optimisation.storage.files import StoredFileError
-from moment_calculus.optimisation.training import Progress
 from moment_calculus.predictions.moments import Moments
-from moment_calculus.response.problem import NarrowerVarianceWarning, NotAnOptimum
 from moment_guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from moment_guides.numpyro.mc_dropout import MCDropoutGuide
 from moment_guides.numpyro.mean_field import DVIGuide
 from moment_guides.numpyro.sparse_priors import Horseshoe, HorseshoeReparam, LogUniform
 from moment_guides.numpyro.tridiagonal import TridiagonalGuide
 from moment_guides.numpyro.vbp import VBPGuide
+from moment_inference.criticism.attribution import Attribution
+from moment_inference.optimisation.outcome import Fit
+from moment_inference.optimisation.storage.files import StoredFileError
+from moment_inference.optimisation.training import Progress
+from moment_inference.response.problem import NarrowerVarianceWarning, NotAnOptimum
 from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from numpyro_moments import units
 from numpyro_moments.draws.starts import init_to_fit
@@ -44,13 +44,13 @@ from numpyro_moments.rules.table import moment_rule
 from numpyro_moments.svi import SVI
 
 if TYPE_CHECKING:
-    from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy
-    from moment_calculus.criticism.arviz_access import loo_weights
-    from moment_calculus.criticism.calibration.calibration import Calibration, calibration
-    from moment_calculus.criticism.calibration.classes import ClassCalibration
-    from moment_calculus.criticism.comparison.comparison import Comparison
-    from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding
-    from moment_calculus.criticism.pruning import PruningReport
+    from moment_inference.criticism.accuracy.accuracy import MomentAccuracy
+    from moment_inference.criticism.arviz_access import loo_weights
+    from moment_inference.criticism.calibration.calibration import Calibration, calibration
+    from moment_inference.criticism.calibration.classes import ClassCalibration
+    from moment_inference.criticism.comparison.comparison import Comparison
+    from moment_inference.criticism.diagnosis.findings import Diagnosis, Finding
+    from moment_inference.criticism.pruning import PruningReport
     from numpyro_moments.criticism.inference_data import (
         loo,
         predictive_p_values,
@@ -127,13 +127,13 @@ __all__ = [
 ]
 
 _IMPORTED_ON_REQUEST = {  # what looks at a fit after training, and what needs flax
-    "moment_calculus.criticism.accuracy.accuracy": "MomentAccuracy",
-    "moment_calculus.criticism.arviz_access": "loo_weights",
-    "moment_calculus.criticism.calibration.calibration": "Calibration calibration",
-    "moment_calculus.criticism.calibration.classes": "ClassCalibration",
-    "moment_calculus.criticism.comparison.comparison": "Comparison",
-    "moment_calculus.criticism.diagnosis.findings": "Diagnosis Finding",
-    "moment_calculus.criticism.pruning": "PruningReport",
+    "moment_inference.criticism.accuracy.accuracy": "MomentAccuracy",
+    "moment_inference.criticism.arviz_access": "loo_weights",
+    "moment_inference.criticism.calibration.calibration": "Calibration calibration",
+    "moment_inference.criticism.calibration.classes": "ClassCalibration",
+    "moment_inference.criticism.comparison.comparison": "Comparison",
+    "moment_inference.criticism.diagnosis.findings": "Diagnosis Finding",
+    "moment_inference.criticism.pruning": "PruningReport",
     "numpyro_moments.criticism.inference_data": "loo predictive_p_values to_inference_data",
     "numpyro_moments.criticism.moment_accuracy": "moment_accuracy",
     "numpyro_moments.criticism.pruning": "pruning_report smaller_network",

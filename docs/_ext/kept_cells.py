@@ -22,7 +22,7 @@ from tests.checks import XLA_FLAGS
 
 RUNNER = Path(__file__).with_name("run_cells.py")
 FULL = bool(os.environ.get("FULL"))
-PACKAGES = ("guides", "moment_calculus", "numpyro_moments", "pyro_moments")
+PACKAGES = ("guides", "moment_calculus", "moment_inference", "numpyro_moments", "pyro_moments")
 
 
 @functools.cache

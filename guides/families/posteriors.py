@@ -21,7 +21,6 @@ from moment_calculus.likelihoods import divergences
 from moment_calculus.likelihoods.divergences import sum_trailing
 from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.numerics.arrays import Array, squared
-from moment_calculus.objectives.rule_terms import over_rows, rule_terms
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight, SiteMask, masked_weight
 from moment_calculus.operations.dropout.noise import variance_ratio
 from moment_calculus.operations.elementwise.sums import add
@@ -39,6 +38,7 @@ from moment_guides.families.mc_dropout import (
     no_dropout_prior,
 )
 from moment_guides.families.missing_values import entropy_of_missing, is_missing_part
+from moment_inference.objectives.rule_terms import over_rows, rule_terms
 
 Posterior = Any  # a distribution of the framework
 Transform = Any

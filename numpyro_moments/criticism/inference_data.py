@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from moment_calculus.criticism.arviz_access import leave_one_out
-from moment_calculus.criticism.calibration.replications import p_values_of
-from moment_calculus.criticism.fitted_model import convert
-from moment_calculus.criticism.model_with_draws import as_inference_data
+from moment_inference.criticism.arviz_access import leave_one_out
+from moment_inference.criticism.calibration.replications import p_values_of
+from moment_inference.criticism.fitted_model import convert
+from moment_inference.criticism.model_with_draws import as_inference_data
 from numpyro_moments.criticism.posteriors import Keys, posterior_of
 from numpyro_moments.evaluation.arguments import checked, checked_key
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import jax
 
-from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy, accuracy_of, check_draws
-from moment_calculus.criticism.accuracy.layers import Layer, RecordedOperation, layers_of
 from moment_calculus.errors import calling_line
-from moment_calculus.objectives.remembered import remembered_objective
-from moment_calculus.optimisation.outcome import check_dictionary, of_fit
 from moment_calculus.rulebooks import propagation_by
 from moment_calculus.values.propagation import RuleBook
+from moment_inference.criticism.accuracy.accuracy import MomentAccuracy, accuracy_of, check_draws
+from moment_inference.criticism.accuracy.layers import Layer, RecordedOperation, layers_of
+from moment_inference.objectives.remembered import remembered_objective
+from moment_inference.optimisation.outcome import check_dictionary, of_fit
 from numpyro_moments.criticism.recorded_program import Recorder, drawer, sites_among
 from numpyro_moments.evaluation.arguments import Precision, checked, checked_key
 from numpyro_moments.likelihoods.structure import constrained_values, settled_parameters

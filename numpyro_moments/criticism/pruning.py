@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.criticism import pruning
-from moment_calculus.criticism.pruning import PruningReport
-from moment_calculus.criticism.smaller_network import (
+from moment_calculus.errors import optional_package
+from moment_inference.criticism import pruning
+from moment_inference.criticism.pruning import PruningReport
+from moment_inference.criticism.smaller_network import (
     Dense,
     no_chain,
     no_sites_of,
@@ -20,7 +21,6 @@ from moment_calculus.criticism.smaller_network import (
     site_of,
     without_idle_units,
 )
-from moment_calculus.errors import optional_package
 from numpyro_moments.criticism.posteriors import Keys, posterior_of
 from numpyro_moments.evaluation.arguments import checked
 

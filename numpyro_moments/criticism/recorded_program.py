@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import jax
 
-from moment_calculus.criticism.accuracy.layers import RecordedOperation
 from moment_calculus.numerics.private_apis import read, without_dead_code
 from moment_calculus.operations.recognition import Symbolic
+from moment_inference.criticism.accuracy.layers import RecordedOperation
 from numpyro_moments._host import ClosedJaxpr, Jaxpr, apply_equation
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.evaluation.user_line import line_of

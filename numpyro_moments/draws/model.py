@@ -13,8 +13,8 @@ import numpy as np
 from numpyro import handlers
 from numpyro.distributions import ImproperUniform, biject_to
 
-from moment_calculus.criticism.draws import Arrays
-from moment_calculus.criticism.model_with_draws import (
+from moment_inference.criticism.draws import Arrays
+from moment_inference.criticism.model_with_draws import (
     Evaluation,
     SiteAxes,
     SitesOfFirstRun,
@@ -22,7 +22,7 @@ from moment_calculus.criticism.model_with_draws import (
     constant_data,
     part_of_plate,
 )
-from moment_calculus.response.problem import plate_axes, unknown_site
+from moment_inference.response.problem import plate_axes, unknown_site
 from numpyro_moments.draws.by_numpy import DrawnByNumPy
 from numpyro_moments.evaluation.arguments import Precision, Static, apart
 from numpyro_moments.evaluation.failure_causes import observe

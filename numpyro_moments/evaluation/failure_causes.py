@@ -20,8 +20,8 @@ from numpyro.primitives import Messenger
 
 from moment_calculus.errors import calling_line
 from moment_calculus.numerics.private_apis import is_traced
-from moment_calculus.objectives.failure_causes import Diagnosis
-from moment_calculus.objectives.observations import Observation
+from moment_inference.objectives.failure_causes import Diagnosis
+from moment_inference.objectives.observations import Observation
 from numpyro_moments.evaluation.arguments import unwrapped
 from numpyro_moments.evaluation.uncertain_inputs import at_means
 from numpyro_moments.evaluation.wrappers import WRAPPERS

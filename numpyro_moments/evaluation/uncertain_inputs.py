@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from moment_calculus.numerics.private_apis import is_traced
-from moment_calculus.objectives.arguments import each_argument
-from moment_calculus.objectives.observations import check_variances
 from moment_calculus.predictions.moments import Moments, draws_from
+from moment_inference.objectives.arguments import each_argument
+from moment_inference.objectives.observations import check_variances
 from numpyro_moments.evaluation.arguments import CALLS
 
 

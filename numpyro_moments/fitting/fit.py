@@ -17,28 +17,28 @@ from jax.flatten_util import ravel_pytree
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
-from moment_calculus.objectives.by_draws import warn_unless_confirmed
-from moment_calculus.objectives.observations import expecting_observations
-from moment_calculus.objectives.starts import finite_vector, with_valid_start
-from moment_calculus.optimisation.batches import (
+from moment_inference.objectives.by_draws import warn_unless_confirmed
+from moment_inference.objectives.observations import expecting_observations
+from moment_inference.objectives.starts import finite_vector, with_valid_start
+from moment_inference.optimisation.batches import (
     AllData,
     first_arguments,
     whole_arguments,
 )
-from moment_calculus.optimisation.compilation import compilation
-from moment_calculus.optimisation.minimiser import (
+from moment_inference.optimisation.compilation import compilation
+from moment_inference.optimisation.minimiser import (
     MAX_DENSE_PARAMETERS,
     Minimiser,
     check_deterministic,
     check_no_subsample,
 )
-from moment_calculus.optimisation.options import LEARNING_RATE, STRETCH, Options
-from moment_calculus.optimisation.outcome import Course, Fit
-from moment_calculus.optimisation.rounds import cached, initial_outcome
-from moment_calculus.optimisation.storage.trainings import Checkpoint, data_digest, fitted
-from moment_calculus.optimisation.training import Progress, Trainer, write_below_bar
-from moment_calculus.optimisation.weighting import PlateScaling
-from moment_calculus.response.problem import parameter_names_error
+from moment_inference.optimisation.options import LEARNING_RATE, STRETCH, Options
+from moment_inference.optimisation.outcome import Course, Fit
+from moment_inference.optimisation.rounds import cached, initial_outcome
+from moment_inference.optimisation.storage.trainings import Checkpoint, data_digest, fitted
+from moment_inference.optimisation.training import Progress, Trainer, write_below_bar
+from moment_inference.optimisation.weighting import PlateScaling
+from moment_inference.response.problem import parameter_names_error
 from numpyro_moments.evaluation.arguments import checked, in_jax, is_array
 from numpyro_moments.evaluation.failure_causes import refuse_nonfinite_inputs
 from numpyro_moments.fitting.flat_loss import FlatLoss, multiplied_start

@@ -15,8 +15,8 @@ from jax.flatten_util import ravel_pytree
 from numpyro.infer import SVI
 
 from moment_calculus.numerics.private_apis import is_traced
-from moment_calculus.objectives.starts import Factors
-from moment_calculus.optimisation.rounds import DeterministicLoss
+from moment_inference.objectives.starts import Factors
+from moment_inference.optimisation.rounds import DeterministicLoss
 from numpyro_moments._host import evaluate
 from numpyro_moments.evaluation.arguments import Fixed, Static, apart
 from numpyro_moments.evaluation.programs import LOOKS_AT_NUMBERS, Programs

@@ -12,19 +12,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from moment_calculus.objectives.starts import Factors, finite_start
-from moment_calculus.optimisation.batches import (
+from moment_inference.objectives.starts import Factors, finite_start
+from moment_inference.optimisation.batches import (
     AllData,
     Arguments,
     Exhausted,
     LoaderBatches,
     ShuffledBatches,
 )
-from moment_calculus.optimisation.compilation import compilation
-from moment_calculus.optimisation.minimiser import step_off_saddle
-from moment_calculus.optimisation.outcome import Course
-from moment_calculus.optimisation.training import ProgressBar
-from moment_calculus.optimisation.weighting import WarmUp
+from moment_inference.optimisation.compilation import compilation
+from moment_inference.optimisation.minimiser import step_off_saddle
+from moment_inference.optimisation.outcome import Course
+from moment_inference.optimisation.training import ProgressBar
+from moment_inference.optimisation.weighting import WarmUp
 from numpyro_moments.evaluation.arguments import Static, apart
 from numpyro_moments.evaluation.programs import LOOKS_AT_NUMBERS, Programs
 from numpyro_moments.fitting.flat_loss import FlatLoss, multiplied_start

@@ -12,8 +12,8 @@ from numpyro import handlers
 from numpyro.infer.elbo import ELBO
 from numpyro.primitives import Messenger
 
-from moment_calculus.optimisation.batches import Arguments
-from moment_calculus.optimisation.precision import best_variance, profiled, scale_of_noise
+from moment_inference.optimisation.batches import Arguments
+from moment_inference.optimisation.precision import best_variance, profiled, scale_of_noise
 from numpyro_moments.svi import SVI
 
 Loss = Callable[[dict[str, Any]], jax.Array]  # of the constrained parameters

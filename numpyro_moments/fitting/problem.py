@@ -13,13 +13,13 @@ import jax
 import numpy as np
 from numpyro.primitives import Messenger
 
-from moment_calculus.objectives.by_draws import SEED, Evaluations, loss_by_draws
-from moment_calculus.optimisation.batches import AllData, Arguments
-from moment_calculus.optimisation.options import Options
-from moment_calculus.optimisation.outcome import ByDraws, Fit
-from moment_calculus.optimisation.weighting import PlateScaling, weight_site
 from moment_calculus.predictions.blocks import Rows, rows_of_a_sum, sum_of_rows
 from moment_calculus.rulebooks import propagation_of
+from moment_inference.objectives.by_draws import SEED, Evaluations, loss_by_draws
+from moment_inference.optimisation.batches import AllData, Arguments
+from moment_inference.optimisation.options import Options
+from moment_inference.optimisation.outcome import ByDraws, Fit
+from moment_inference.optimisation.weighting import PlateScaling, weight_site
 from numpyro_moments.evaluation.arguments import Static, apart
 from numpyro_moments.evaluation.programs import QUICK, Programs
 from numpyro_moments.fitting.precision import NoiseScale

@@ -19,10 +19,12 @@ from numpyro.primitives import Messenger
 from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.numerics.private_apis import restricted
-from moment_calculus.objectives.remembered import KnownObjectives
-from moment_calculus.optimisation.batches import AllData, first_arguments
-from moment_calculus.optimisation.outcome import Fit, FitVerbs, knows_sites, of_fit
-from moment_calculus.optimisation.storage.trainings import (
+from moment_calculus.rulebooks import RULEBOOKS
+from moment_guides.numpyro.latent_sites import init_to_network, is_latent
+from moment_inference.objectives.remembered import KnownObjectives
+from moment_inference.optimisation.batches import AllData, first_arguments
+from moment_inference.optimisation.outcome import Fit, FitVerbs, knows_sites, of_fit
+from moment_inference.optimisation.storage.trainings import (
     Sites,
     StoredTraining,
     check_parameters,
@@ -32,9 +34,7 @@ from moment_calculus.optimisation.storage.trainings import (
     flattened,
     signature_of,
 )
-from moment_calculus.optimisation.weighting import priors_from_fit
-from moment_calculus.rulebooks import RULEBOOKS
-from moment_guides.numpyro.latent_sites import init_to_network, is_latent
+from moment_inference.optimisation.weighting import priors_from_fit
 from numpyro_moments._host import evaluate
 from numpyro_moments.evaluation.arguments import Precision, apart, checked, is_array
 from numpyro_moments.evaluation.uncertain_inputs import at_means

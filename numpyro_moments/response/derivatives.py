@@ -15,12 +15,12 @@ from numpyro import handlers
 from numpyro.ops.provenance import eval_provenance
 from numpyro.primitives import Messenger
 
-from moment_calculus.optimisation.weighting import scale_by
 from moment_calculus.predictions.moments import Moments
-from moment_calculus.response.problem import Data, Quantities, Quantity, unknown_site
-from moment_calculus.response.random_parameters import RandomParameters
 from moment_calculus.values.deferred import Composite
 from moment_guides.numpyro.latent_sites import is_latent
+from moment_inference.optimisation.weighting import scale_by
+from moment_inference.response.problem import Data, Quantities, Quantity, unknown_site
+from moment_inference.response.random_parameters import RandomParameters
 from numpyro_moments.evaluation.arguments import Precision
 from numpyro_moments.evaluation.wrappers import WRAPPERS
 from numpyro_moments.fitting.flat_loss import FlatLoss

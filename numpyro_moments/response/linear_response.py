@@ -17,16 +17,20 @@ from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
 from moment_calculus.numerics.one_thread import one_thread_at_a_time
-from moment_calculus.objectives.remembered import described, objective_of
 from moment_calculus.operations.shapes.coordinates import coordinates_of
-from moment_calculus.optimisation.batches import Arguments
-from moment_calculus.optimisation.minimiser import check_deterministic, check_no_subsample
-from moment_calculus.optimisation.outcome import check_dictionary, of_fit
-from moment_calculus.optimisation.rounds import DeterministicLoss
-from moment_calculus.optimisation.storage.trainings import flattened
 from moment_calculus.predictions.site import checked_count
-from moment_calculus.response.inverse_curvature import TOLERANCE
-from moment_calculus.response.problem import (
+from moment_calculus.rulebooks import propagation_of
+from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values.propagation import Propagation
+from moment_guides.numpyro.latent_sites import is_latent
+from moment_inference.objectives.remembered import described, objective_of
+from moment_inference.optimisation.batches import Arguments
+from moment_inference.optimisation.minimiser import check_deterministic, check_no_subsample
+from moment_inference.optimisation.outcome import check_dictionary, of_fit
+from moment_inference.optimisation.rounds import DeterministicLoss
+from moment_inference.optimisation.storage.trainings import flattened
+from moment_inference.response.inverse_curvature import TOLERANCE
+from moment_inference.response.problem import (
     WITHOUT_NOISE,
     Latent,
     ParameterArray,
@@ -38,11 +42,7 @@ from moment_calculus.response.problem import (
     parameter_shape_error,
     plate_axes,
 )
-from moment_calculus.response.response import Response
-from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values import Deferred, Gaussian
-from moment_calculus.values.propagation import Propagation
-from moment_guides.numpyro.latent_sites import is_latent
+from moment_inference.response.response import Response
 from numpyro_moments.draws.model import NumPyroModel
 from numpyro_moments.evaluation.arguments import Precision, checked, checked_key, in_jax
 from numpyro_moments.fitting.flat_loss import FlatLoss, locations_by_scale

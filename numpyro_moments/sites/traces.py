@@ -15,10 +15,10 @@ from numpyro.primitives import Messenger
 from numpyro.util import check_model_guide_match
 
 from moment_calculus.errors import UnsupportedMoments, unknown_sample_sites
-from moment_calculus.objectives.data import ObservedPlates, Plate, check_rows_are_data
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.values.propagation import Propagation
 from moment_guides.families.drawn_sites import MaskedSite
+from moment_inference.objectives.data import ObservedPlates, Plate, check_rows_are_data
 from numpyro_moments._host import validate_model
 from numpyro_moments.evaluation.failure_causes import UNDRAWN, observe
 from numpyro_moments.evaluation.interpreter import Interpreter

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from moment_calculus.criticism.arviz_access import leave_one_out
-from moment_calculus.criticism.calibration.replications import p_values_of
-from moment_calculus.criticism.fitted_model import convert
-from moment_calculus.criticism.model_with_draws import as_inference_data
+from moment_inference.criticism.arviz_access import leave_one_out
+from moment_inference.criticism.calibration.replications import p_values_of
+from moment_inference.criticism.fitted_model import convert
+from moment_inference.criticism.model_with_draws import as_inference_data
 from pyro_moments.criticism.posteriors import posterior_of
 from pyro_moments.evaluation.arguments import checked
 

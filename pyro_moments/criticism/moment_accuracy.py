@@ -11,19 +11,19 @@ import numpy as np
 import pyro
 import torch
 
-from moment_calculus.criticism.accuracy.accuracy import (
+from moment_calculus.errors import calling_line
+from moment_calculus.numerics.arrays import to_numpy
+from moment_calculus.rulebooks import propagation_by
+from moment_calculus.values.propagation import Propagation, RuleBook
+from moment_inference.criticism.accuracy.accuracy import (
     MomentAccuracy,
     accuracy_of,
     check_draws,
     other_path,
 )
-from moment_calculus.criticism.accuracy.layers import RecordedOperation, layers_of
-from moment_calculus.errors import calling_line
-from moment_calculus.numerics.arrays import to_numpy
-from moment_calculus.objectives.remembered import remembered_objective
-from moment_calculus.optimisation.outcome import Fit
-from moment_calculus.rulebooks import propagation_by
-from moment_calculus.values.propagation import Propagation, RuleBook
+from moment_inference.criticism.accuracy.layers import RecordedOperation, layers_of
+from moment_inference.objectives.remembered import remembered_objective
+from moment_inference.optimisation.outcome import Fit
 from pyro_moments.criticism.posteriors import posterior_of
 from pyro_moments.criticism.recorded_program import (
     Dropout,

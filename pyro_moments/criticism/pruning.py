@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from moment_calculus.criticism import pruning
-from moment_calculus.criticism.pruning import PruningReport
-from moment_calculus.criticism.smaller_network import (
+from moment_inference.criticism import pruning
+from moment_inference.criticism.pruning import PruningReport
+from moment_inference.criticism.smaller_network import (
     Dense,
     no_chain,
     no_sites_of,

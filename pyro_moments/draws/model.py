@@ -21,8 +21,10 @@ from pyro.poutine.uncondition_messenger import UnconditionMessenger
 from pyro.poutine.util import prune_subsample_sites
 from torch.distributions import biject_to
 
-from moment_calculus.criticism.draws import Arrays
-from moment_calculus.criticism.model_with_draws import (
+from moment_calculus.likelihoods.families import unwrapped
+from moment_calculus.numerics.arrays import to_numpy
+from moment_inference.criticism.draws import Arrays
+from moment_inference.criticism.model_with_draws import (
     Evaluation,
     SiteAxes,
     SitesOfFirstRun,
@@ -30,9 +32,7 @@ from moment_calculus.criticism.model_with_draws import (
     constant_data,
     part_of_plate,
 )
-from moment_calculus.likelihoods.families import unwrapped
-from moment_calculus.numerics.arrays import to_numpy
-from moment_calculus.response.problem import plate_axes, unknown_site
+from moment_inference.response.problem import plate_axes, unknown_site
 from pyro_moments._host import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from pyro_moments.evaluation.failure_causes import observe, prepared
 from pyro_moments.evaluation.wrappers import WRAPPERS

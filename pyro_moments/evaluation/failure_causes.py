@@ -19,8 +19,8 @@ from pyro.poutine.util import site_is_subsample
 from moment_calculus.errors import UnsupportedMoments, calling_line, raising_line
 from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.numerics.private_apis import is_untraced
-from moment_calculus.objectives.failure_causes import Diagnosis
-from moment_calculus.objectives.observations import Observation
+from moment_inference.objectives.failure_causes import Diagnosis
+from moment_inference.objectives.observations import Observation
 from pyro_moments._host import tree_leaves, tree_map
 from pyro_moments.evaluation.precision import mixed_precision_error
 from pyro_moments.evaluation.tensor import MomentTensor

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from moment_calculus.numerics.private_apis import is_untraced
-from moment_calculus.objectives.arguments import each_argument
-from moment_calculus.objectives.observations import check_variances
 from moment_calculus.predictions.moments import Moments, draws_from
+from moment_inference.objectives.arguments import each_argument
+from moment_inference.objectives.observations import check_variances
 from pyro_moments._host import register_container, tree_flatten, tree_unflatten
 from pyro_moments.evaluation.arguments import CALLS, as_tensor
 

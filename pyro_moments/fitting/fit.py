@@ -18,22 +18,22 @@ from pyro.infer.autoguide import AutoGuide
 from pyro.optim import PyroOptim
 
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.objectives.by_draws import warn_unless_confirmed
-from moment_calculus.objectives.observations import NOT_FINITE, expecting_observations
-from moment_calculus.objectives.starts import finite_vector, with_valid_start
-from moment_calculus.optimisation.batches import (
+from moment_inference.objectives.by_draws import warn_unless_confirmed
+from moment_inference.objectives.observations import NOT_FINITE, expecting_observations
+from moment_inference.objectives.starts import finite_vector, with_valid_start
+from moment_inference.optimisation.batches import (
     AllData,
     Arguments,
     first_arguments,
     whole_arguments,
 )
-from moment_calculus.optimisation.minimiser import Minimiser
-from moment_calculus.optimisation.options import LEARNING_RATE, Options
-from moment_calculus.optimisation.outcome import Course, Fit
-from moment_calculus.optimisation.rounds import cached, initial_outcome
-from moment_calculus.optimisation.storage.trainings import Checkpoint, data_digest, fitted
-from moment_calculus.optimisation.training import Progress, Trainer, write_below_bar
-from moment_calculus.optimisation.weighting import PlateScaling
+from moment_inference.optimisation.minimiser import Minimiser
+from moment_inference.optimisation.options import LEARNING_RATE, Options
+from moment_inference.optimisation.outcome import Course, Fit
+from moment_inference.optimisation.rounds import cached, initial_outcome
+from moment_inference.optimisation.storage.trainings import Checkpoint, data_digest, fitted
+from moment_inference.optimisation.training import Progress, Trainer, write_below_bar
+from moment_inference.optimisation.weighting import PlateScaling
 from pyro_moments._host import tree_leaves, tree_map
 from pyro_moments.evaluation.arguments import checked
 from pyro_moments.evaluation.failure_causes import refuse_nonfinite_inputs

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch.autograd.graph import get_gradient_edge
 
-from moment_calculus.objectives.starts import INVALID, Factors
-from moment_calculus.optimisation.minimiser import check_deterministic, check_no_subsample
-from moment_calculus.optimisation.rounds import DeterministicLoss
+from moment_inference.objectives.starts import INVALID, Factors
+from moment_inference.optimisation.minimiser import check_deterministic, check_no_subsample
+from moment_inference.optimisation.rounds import DeterministicLoss
 from pyro_moments.fitting.parameters import Parameters, as_array, unconstrained_values
 from pyro_moments.sites.subsamples import DrawnSubsamples
 

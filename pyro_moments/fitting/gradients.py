@@ -14,18 +14,18 @@ from pyro import poutine
 from pyro.optim import PyroOptim
 from pyro.optim.lr_scheduler import PyroLRScheduler
 
-from moment_calculus.objectives.starts import Factors, finite_start, is_finite
-from moment_calculus.optimisation.batches import (
+from moment_inference.objectives.starts import Factors, finite_start, is_finite
+from moment_inference.optimisation.batches import (
     AllData,
     Arguments,
     Exhausted,
     first_arguments,
     whole_arguments,
 )
-from moment_calculus.optimisation.minimiser import step_off_saddle
-from moment_calculus.optimisation.outcome import INVALID, Course
-from moment_calculus.optimisation.training import ProgressBar
-from moment_calculus.optimisation.weighting import WarmUp
+from moment_inference.optimisation.minimiser import step_off_saddle
+from moment_inference.optimisation.outcome import INVALID, Course
+from moment_inference.optimisation.training import ProgressBar
+from moment_inference.optimisation.weighting import WarmUp
 from pyro_moments._host import tree_map
 from pyro_moments.fitting.flat_loss import flat_loss, multiply_start
 from pyro_moments.fitting.parameters import Parameters, as_array, unconstrained_parameters

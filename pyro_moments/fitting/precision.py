@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from pyro.poutine.messenger import Messenger
 
-from moment_calculus.optimisation.batches import Arguments
-from moment_calculus.optimisation.precision import best_variance, profiled, scale_of_noise
+from moment_inference.optimisation.batches import Arguments
+from moment_inference.optimisation.precision import best_variance, profiled, scale_of_noise
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.fitting.parameters import Parameters, unconstrained_values
 from pyro_moments.objectives.base import Loss

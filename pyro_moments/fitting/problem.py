@@ -13,13 +13,13 @@ import torch
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
-from moment_calculus.objectives.by_draws import SEED, Evaluations, loss_by_draws
-from moment_calculus.optimisation.batches import AllData, Arguments
-from moment_calculus.optimisation.options import Options
-from moment_calculus.optimisation.outcome import ByDraws, Fit
-from moment_calculus.optimisation.weighting import PlateScaling, weight_site
 from moment_calculus.predictions.blocks import Rows, rows_of_a_sum, sum_of_rows
 from moment_calculus.rulebooks import propagation_of
+from moment_inference.objectives.by_draws import SEED, Evaluations, loss_by_draws
+from moment_inference.optimisation.batches import AllData, Arguments
+from moment_inference.optimisation.options import Options
+from moment_inference.optimisation.outcome import ByDraws, Fit
+from moment_inference.optimisation.weighting import PlateScaling, weight_site
 from pyro_moments._host import tree_flatten, tree_unflatten
 from pyro_moments.fitting.parameters import Parameters
 from pyro_moments.fitting.precision import NoiseScale, ProfiledELBO, noise_scale

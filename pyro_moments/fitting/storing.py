@@ -19,10 +19,12 @@ from pyro.poutine.util import prune_subsample_sites
 
 from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.numerics.one_thread import one_thread_at_a_time
-from moment_calculus.objectives.remembered import KnownObjectives
-from moment_calculus.optimisation.batches import AllData, first_arguments
-from moment_calculus.optimisation.outcome import Fit, FitVerbs, knows_sites
-from moment_calculus.optimisation.storage.trainings import (
+from moment_calculus.rulebooks import RULEBOOKS
+from moment_guides.pyro.mean_field import init_to_network
+from moment_inference.objectives.remembered import KnownObjectives
+from moment_inference.optimisation.batches import AllData, first_arguments
+from moment_inference.optimisation.outcome import Fit, FitVerbs, knows_sites
+from moment_inference.optimisation.storage.trainings import (
     Sites,
     StoredTraining,
     check_parameters,
@@ -31,9 +33,7 @@ from moment_calculus.optimisation.storage.trainings import (
     fill_course_from_dict,
     signature_of,
 )
-from moment_calculus.optimisation.weighting import priors_from_fit
-from moment_calculus.rulebooks import RULEBOOKS
-from moment_guides.pyro.mean_field import init_to_network
+from moment_inference.optimisation.weighting import priors_from_fit
 from pyro_moments._host import tree_leaves
 from pyro_moments.evaluation.arguments import checked
 from pyro_moments.evaluation.uncertain_inputs import at_means

@@ -13,18 +13,18 @@ from pyro.infer.util import is_validation_enabled, torch_item
 from pyro.poutine import Trace
 from pyro.util import check_model_guide_match, warn_if_inf, warn_if_nan
 
-from moment_calculus.objectives.data import DataPlates
-from moment_calculus.objectives.last_map import sites_to_draw
-from moment_calculus.objectives.options import (
+from moment_calculus.rulebooks import propagation_of
+from moment_calculus.values.propagation import RuleBook, check_draws
+from moment_guides.families.drawn_sites import SharedDrawNeeded
+from moment_inference.objectives.data import DataPlates
+from moment_inference.objectives.last_map import sites_to_draw
+from moment_inference.objectives.options import (
     Expectations,
     check_compiled,
     check_propagation,
     check_terms,
     check_trainable,
 )
-from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values.propagation import RuleBook, check_draws
-from moment_guides.families.drawn_sites import SharedDrawNeeded
 from pyro_moments._host import tree_flatten, tree_map
 from pyro_moments.compiled.compiled_loss import CompiledLoss
 from pyro_moments.evaluation.failure_causes import diagnose_errors, observe

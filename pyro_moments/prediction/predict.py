@@ -13,18 +13,10 @@ from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
-from moment_calculus.criticism.attribution import (
-    Attribution,
-    attribution_of,
-    moments_with_attribution,
-)
 from moment_calculus.errors import check_same_model
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
 from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.numerics.one_thread import one_thread_at_a_time
-from moment_calculus.objectives.options import check_particles
-from moment_calculus.objectives.remembered import kind_of, remembered_objective
-from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.predictions.blocks import Rows, check_at_once, in_blocks, leading_lengths
 from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
 from moment_calculus.predictions.moments import Moments, moments_of_draws
@@ -37,6 +29,14 @@ from moment_calculus.predictions.site import (
 from moment_calculus.rulebooks import propagation_by
 from moment_calculus.values.propagation import Propagation, RuleBook, check_choice
 from moment_guides.families.drawn_sites import with_shared_draws
+from moment_inference.criticism.attribution import (
+    Attribution,
+    attribution_of,
+    moments_with_attribution,
+)
+from moment_inference.objectives.options import check_particles
+from moment_inference.objectives.remembered import kind_of, remembered_objective
+from moment_inference.optimisation.outcome import Fit
 from pyro_moments._host import tree_flatten, tree_leaves, tree_unflatten
 from pyro_moments.evaluation.arguments import checked
 from pyro_moments.evaluation.failure_causes import diagnose_errors, explain_predictions

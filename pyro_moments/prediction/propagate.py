@@ -8,10 +8,8 @@ from typing import Any
 
 import torch
 
-from moment_calculus.criticism.attribution import moments_with_attribution
 from moment_calculus.errors import randomness_in_function
 from moment_calculus.numerics.one_thread import one_thread_at_a_time
-from moment_calculus.objectives.options import check_draws_of_inputs
 from moment_calculus.predictions.moments import (
     Moments,
     as_value,
@@ -21,6 +19,8 @@ from moment_calculus.predictions.moments import (
 )
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook
+from moment_inference.criticism.attribution import moments_with_attribution
+from moment_inference.objectives.options import check_draws_of_inputs
 from pyro_moments._host import tree_flatten, tree_map, tree_unflatten
 from pyro_moments.evaluation.failure_causes import check_function
 from pyro_moments.evaluation.precision import full_precision

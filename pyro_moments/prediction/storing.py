@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch.distributions import constraints
 
-from moment_calculus.criticism.stored_predictions import as_bytes
 from moment_calculus.predictions.moments import without_gradient
+from moment_inference.criticism.stored_predictions import as_bytes
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods.structure import constrained_tensors, random_tensors

@@ -17,9 +17,9 @@ from pyro.poutine.util import site_is_subsample
 from torch.distributions import constraints
 
 from moment_calculus.predictions.moments import Moments
-from moment_calculus.response.problem import Data, Quantities, Quantity, unknown_site
-from moment_calculus.response.random_parameters import RandomParameters
 from moment_calculus.values.deferred import Composite
+from moment_inference.response.problem import Data, Quantities, Quantity, unknown_site
+from moment_inference.response.random_parameters import RandomParameters
 from pyro_moments._host import tree_flatten, tree_unflatten
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.evaluation.wrappers import WRAPPERS

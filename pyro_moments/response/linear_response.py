@@ -18,14 +18,17 @@ from torch.distributions.transforms import Transform
 
 from moment_calculus.errors import not_in_guide
 from moment_calculus.numerics.one_thread import one_thread_at_a_time
-from moment_calculus.objectives.remembered import described, objective_of
 from moment_calculus.operations.shapes.coordinates import coordinates_of
-from moment_calculus.optimisation.batches import Arguments
-from moment_calculus.optimisation.outcome import Fit, check_dictionary
-from moment_calculus.optimisation.rounds import DeterministicLoss
 from moment_calculus.predictions.site import checked_count
-from moment_calculus.response.inverse_curvature import TOLERANCE
-from moment_calculus.response.problem import (
+from moment_calculus.rulebooks import propagation_of
+from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values.propagation import Propagation
+from moment_inference.objectives.remembered import described, objective_of
+from moment_inference.optimisation.batches import Arguments
+from moment_inference.optimisation.outcome import Fit, check_dictionary
+from moment_inference.optimisation.rounds import DeterministicLoss
+from moment_inference.response.inverse_curvature import TOLERANCE
+from moment_inference.response.problem import (
     WITHOUT_NOISE,
     Latent,
     ParameterArray,
@@ -35,10 +38,7 @@ from moment_calculus.response.problem import (
     not_gaussian,
     plate_axes,
 )
-from moment_calculus.response.response import Response
-from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values import Deferred, Gaussian
-from moment_calculus.values.propagation import Propagation
+from moment_inference.response.response import Response
 from pyro_moments._host import tree_unflatten
 from pyro_moments.draws.model import PyroModel
 from pyro_moments.evaluation.arguments import checked

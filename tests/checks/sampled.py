@@ -16,7 +16,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ALWAYS = ("moment_calculus/", "pyro_moments/", "numpyro_moments/", "guides/", "pyproject.toml")
+ALWAYS = (
+    "moment_calculus/",
+    "moment_inference/",
+    "pyro_moments/",
+    "numpyro_moments/",
+    "guides/",
+    "pyproject.toml",
+)
 READ = {
     "test_alone.py": ("docs/", "README.md"),
     "test_benchmarks.py": ("benchmarks/",),

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from moment_calculus.criticism.accuracy import measures
-from moment_calculus.criticism.accuracy.accuracy import accuracy_of
-from moment_calculus.criticism.accuracy.layers import Layer
 from moment_calculus.functions.table import activation
+from moment_inference.criticism.accuracy import measures
+from moment_inference.criticism.accuracy.accuracy import accuracy_of
+from moment_inference.criticism.accuracy.layers import Layer
 
 MEAN, VARIANCE = np.array([[1.0, -2.0], [0.0, 5.0]]), np.array([[1.0, 4.0], [0.25, 9.0]])
 COUNT = 1000

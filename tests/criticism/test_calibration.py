@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 from scipy.integrate import quad
 
-from moment_calculus.criticism.calibration.calibration import normal_crps
+from moment_inference.criticism.calibration.calibration import normal_crps
 from numpyro_moments import calibration as of_numpyro
 from pyro_moments import Calibration, UnsupportedMoments, calibration
 from tests.criticism.predicted import ARRAYS, LOC, SCALE, SIZE, predicted

@@ -12,7 +12,7 @@ import scipy.stats
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss, log_loss
 
-from moment_calculus.criticism import arviz_access, display
+from moment_inference.criticism import arviz_access, display
 from pyro_moments import ClassCalibration, calibration
 from tests.criticism.predicted import LOC, SCALE, SIZE, predicted
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from moment_calculus.criticism.arviz_access import dataset, inference_data
+from moment_inference.criticism.arviz_access import dataset, inference_data
 from pyro_moments import predictive_p_values
 from tests.criticism.containers.arviz_lines import container
 

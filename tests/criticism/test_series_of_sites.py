@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding, Verdict
+from moment_inference.criticism.diagnosis.findings import Diagnosis, Finding, Verdict
 
 
 def leave_one_out(site, verdict):

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.optimisation.storage.files import StoredFileError, read
-from moment_calculus.optimisation.storage.trainings import settings_of
+from moment_inference.optimisation.storage.files import StoredFileError, read
+from moment_inference.optimisation.storage.trainings import settings_of
 from tests.fitting.models import fresh, started
 from tests.propagation.oracle import losses, placed
 from tests.response.models import doubles

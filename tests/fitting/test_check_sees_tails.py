@@ -11,9 +11,9 @@ import pytest
 import torch
 from pyro.nn import PyroModule, PyroSample
 
-from moment_calculus.criticism.diagnosis.checks import check_loss_by_draws
-from moment_calculus.criticism.diagnosis.findings import Verdict
 from moment_calculus.errors import LossByDrawsWarning
+from moment_inference.criticism.diagnosis.checks import check_loss_by_draws
+from moment_inference.criticism.diagnosis.findings import Verdict
 from tests.checks.marks import IN_PYRO
 from tests.fitting.models import trained
 

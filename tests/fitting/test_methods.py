@@ -8,8 +8,8 @@ import pyro
 import pytest
 import torch
 
-from moment_calculus.optimisation.minimiser import PRODUCTS, negative_direction, step_off_saddle
-from moment_calculus.optimisation.rounds import DeterministicLoss
+from moment_inference.optimisation.minimiser import PRODUCTS, negative_direction, step_off_saddle
+from moment_inference.optimisation.rounds import DeterministicLoss
 from tests.checks.marks import IN_PYRO
 from tests.fitting.models import fresh
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from moment_calculus.optimisation.batches import ShuffledBatches
+from moment_inference.optimisation.batches import ShuffledBatches
 from tests.checks.marks import IN_PYRO
 from tests.fitting.models import ROWS, X, Y, fresh
 

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.optimisation.outcome import Course
+from moment_inference.optimisation.outcome import Course
 from tests.fitting.models import fresh
 
 COUNT, KNOWN = 12, 9

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from torch.utils.data import DataLoader, TensorDataset
 
-from moment_calculus.optimisation.precision import best_variance, profiled
+from moment_inference.optimisation.precision import best_variance, profiled
 from tests.checks.marks import IN_PYRO
 from tests.fitting.models import X, Y
 

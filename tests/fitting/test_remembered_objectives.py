@@ -10,8 +10,8 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from moment_calculus.optimisation.storage.files import KEY, canonical, digest
 from moment_calculus.values.propagation import EXACT
+from moment_inference.optimisation.storage.files import KEY, canonical, digest
 from tests.checks import small_programs
 from tests.checks.marks import IN_PYRO
 from tests.fitting.models import fresh

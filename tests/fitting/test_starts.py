@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from moment_calculus.objectives.starts import Factors, finite_start, with_valid_start
+from moment_inference.objectives.starts import Factors, finite_start, with_valid_start
 
 RNG = np.random.default_rng(0)
 X = (RNG.normal(size=(40, 3)) * 100).astype(np.float32)

@@ -11,7 +11,7 @@ import pyro
 import pytest
 import torch
 
-from moment_calculus.optimisation.options import Options
+from moment_inference.optimisation.options import Options
 from numpyro_moments.fitting import fit as numpyro_fit
 from pyro_moments.fitting import fit as pyro_fit
 from tests.checks.marks import IN_PYRO

@@ -13,10 +13,10 @@ import scipy.stats
 import torch
 
 import pyro_moments
-from moment_calculus.criticism.calibration.calibration import calibration
 from moment_calculus.numerics import incomplete
 from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.numerics.incomplete import betainc
+from moment_inference.criticism.calibration.calibration import calibration
 from tests.criticism.predicted import predicted
 from tests.response.models import doubles, fresh
 

@@ -13,6 +13,7 @@ import pytest
 
 import moment_calculus
 import moment_guides
+import moment_inference
 import numpyro_moments
 import pyro_moments
 from tests.fitting.models import HOSTS
@@ -22,7 +23,7 @@ from tests.mistakes.models import OUT, data, fitted, trained
 
 OWN = [
     str(Path(package.__file__).parent)
-    for package in (moment_calculus, moment_guides, numpyro_moments, pyro_moments)
+    for package in (moment_calculus, moment_guides, moment_inference, numpyro_moments, pyro_moments)
 ]
 MISTAKES = {**DATA, **CALLS}
 

@@ -12,10 +12,10 @@ import scipy.special
 import torch
 from scipy import stats
 
-from moment_calculus.criticism.arviz_access import is_line_0
 from moment_calculus.numerics import arrays
 from moment_calculus.numerics.derivatives import elementwise
 from moment_calculus.numerics.pareto import check_ratios, largest_reliable_shape, smooth_weights
+from moment_inference.criticism.arviz_access import is_line_0
 from tests.criticism.containers.arviz_lines import arviz_weights
 
 CONVERTERS = {"numpy": np.asarray, "torch": torch.as_tensor, "jax": jnp.asarray}

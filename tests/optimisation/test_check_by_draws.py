@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from moment_calculus.numerics.pareto import tail_of_mean
-from moment_calculus.objectives.by_draws import (
+from moment_inference.objectives.by_draws import (
     Evaluations,
     Look,
     check_loss,
     jackknife,
     pooled_energy,
 )
-from moment_calculus.objectives.data import log_mean_power
-from moment_calculus.optimisation.batches import AllData
-from moment_calculus.optimisation.outcome import ByDraws
+from moment_inference.objectives.data import log_mean_power
+from moment_inference.optimisation.batches import AllData
+from moment_inference.optimisation.outcome import ByDraws
 
 FULL = SimpleNamespace(covariance="full", categorical="points")
 OBJECTIVE = SimpleNamespace(alpha=0.0, propagation=SimpleNamespace(of_guide=lambda guide: FULL))

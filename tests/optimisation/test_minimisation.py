@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from moment_calculus.optimisation.minimiser import METHODS, newton, newton_decrement
-from moment_calculus.optimisation.rounds import DeterministicLoss, cached
+from moment_inference.optimisation.minimiser import METHODS, newton, newton_decrement
+from moment_inference.optimisation.rounds import DeterministicLoss, cached
 
 rng = np.random.default_rng(3)
 SCALES = np.array([1e4, 1.0, 1e-4])

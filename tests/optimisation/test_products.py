@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from moment_calculus.optimisation.minimiser import decrement_by_products, newton, newton_decrement
-from moment_calculus.optimisation.rounds import DeterministicLoss
+from moment_inference.optimisation.minimiser import decrement_by_products, newton, newton_decrement
+from moment_inference.optimisation.rounds import DeterministicLoss
 
 rng = np.random.default_rng(4)
 SIZE, FACTORS = 1500, 10

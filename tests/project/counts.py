@@ -15,7 +15,7 @@ from itertools import combinations
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ("moment_calculus", "guides", "pyro_moments", "numpyro_moments")
+SOURCE = ("moment_calculus", "moment_inference", "guides", "pyro_moments", "numpyro_moments")
 PACKAGES = {name: {"guides": "moment_guides"}.get(name, name) for name in SOURCE}  # by folder
 FOLDERS = {"source": SOURCE, "tests": ("tests",), "benchmarks": ("benchmarks",)}
 LONG_LINE = 90

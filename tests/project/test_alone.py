@@ -48,7 +48,7 @@ def load(*names):
             except ImportError as error:
                 assert 'pip install "pyro-moments[numpyro,fl' in str(error), error
 
-load("moment_calculus", "moment_guides.families")
+load("moment_calculus", "moment_inference", "moment_guides.families")
 assert sys.modules.keys().isdisjoint({names!r}), "a framework was loaded"
 load("{framework}_moments", "moment_guides.{framework}")
 assert sys.modules.keys() >= set({names!r})

@@ -12,7 +12,7 @@ import pyro
 import pytest
 import torch
 
-from moment_calculus.objectives import by_draws
+from moment_inference.objectives import by_draws
 from numpyro_moments.sites.traces import bind
 from tests.checks import small_programs
 from tests.checks.sampled import sample

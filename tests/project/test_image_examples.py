@@ -9,7 +9,7 @@ import numpy as np
 import pyro
 import pytest
 
-from moment_calculus.objectives import by_draws
+from moment_inference.objectives import by_draws
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ def test_every_test_that_is_named_exists():
 
 
 def test_every_module_that_is_named_exists():
-    named = re.findall(r"`((?:moment_calculus|moment_guides)\.[\w.]+)`", PAGE)
+    named = re.findall(r"`((?:moment_calculus|moment_guides|moment_inference)\.[\w.]+)`", PAGE)
     assert len(named) > 20
     assert [name for name in named if importlib.util.find_spec(name) is None] == []
 

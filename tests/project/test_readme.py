@@ -127,7 +127,7 @@ def test_no_block_escapes(document):
 
 def test_named_files_exist():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    rooms = "moment_calculus|pyro_moments|numpyro_moments|guides|tests|docs"
+    rooms = "moment_calculus|moment_inference|pyro_moments|numpyro_moments|guides|tests|docs"
     named = set(re.findall(rf"`((?:{rooms})/[\w/.]*)`", text))
     assert len(named) > 20
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []

@@ -7,8 +7,8 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from moment_calculus.response import inverse_curvature
-from moment_calculus.response.solvers import Arrow, ConjugateGradients
+from moment_inference.response import inverse_curvature
+from moment_inference.response.solvers import Arrow, ConjugateGradients
 from tests.checks.marks import IN_PYRO
 from tests.response.models import doubles, generalised, response
 from tests.response.oracle import NOISE, regression

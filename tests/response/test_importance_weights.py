@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.response.response import Response
+from moment_inference.response.response import Response
 from tests.checks.marks import IN_PYRO
 from tests.criticism.containers.programs import doubles, fresh
 from tests.response.eight_schools import SIGMA, Y, exact, schools

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from moment_calculus.response.problem import Indefinite, Undetermined
-from moment_calculus.response.solvers import Arrow, ConjugateGradients, Dense, Partition
+from moment_inference.response.problem import Indefinite, Undetermined
+from moment_inference.response.solvers import Arrow, ConjugateGradients, Dense, Partition
 
 ELEMENTS, INSIDE, BORDER = 12, 3, 4
 SIZE = ELEMENTS * INSIDE + BORDER

@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.numpy import save
 
-from moment_calculus.optimisation.storage.files import (
+from moment_inference.optimisation.storage.files import (
     FORMAT,
     KEY,
     StoredFileError,

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from moment_calculus.optimisation.storage import files
-from moment_calculus.optimisation.storage.files import DTYPES, StoredFileError, read, write
+from moment_inference.optimisation.storage import files
+from moment_inference.optimisation.storage.files import DTYPES, StoredFileError, read, write
 
 HEADER = {"versions": {"pyro-moments": "0.1"}, "guide": {"kind": "mean field", "sites": ["a", "θ"]}}
 rng = np.random.default_rng(0)
@@ -154,7 +154,7 @@ def test_a_failure_leaves_the_file_of_before(tmp_path, monkeypatch, place, failu
     if before:
         write(path, HEADER, {"x": np.zeros(3)})
     content = path.read_bytes() if before else None
-    monkeypatch.setattr(f"moment_calculus.optimisation.storage.files.{place}", failure)
+    monkeypatch.setattr(f"moment_inference.optimisation.storage.files.{place}", failure)
     with pytest.raises((OSError, KeyboardInterrupt)):
         write(path, HEADER, {"x": np.ones(3)})
     assert os.listdir(tmp_path) == (["a"] if before else [])

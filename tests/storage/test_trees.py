@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moment_calculus.optimisation.storage.files import StoredFileError, pack, unpack
-from moment_calculus.optimisation.storage.trainings import StoredTraining
+from moment_inference.optimisation.storage.files import StoredFileError, pack, unpack
+from moment_inference.optimisation.storage.trainings import StoredTraining
 
 Pair = namedtuple("Pair", "loc scale")
 

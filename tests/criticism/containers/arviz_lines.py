@@ -7,7 +7,7 @@ import warnings
 import arviz
 import numpy as np
 
-from moment_calculus.criticism.arviz_access import LINE_1_NAMES, is_line_0
+from moment_inference.criticism.arviz_access import LINE_1_NAMES, is_line_0
 
 
 def container(groups):

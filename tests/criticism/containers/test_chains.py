@@ -8,8 +8,8 @@ import numpyro
 import pyro
 import pytest
 
-from moment_calculus.criticism.draws import Draws, resample
 from moment_calculus.errors import UnsupportedMoments
+from moment_inference.criticism.draws import Draws, resample
 from tests.checks.marks import IN_PYRO
 from tests.criticism.containers.arviz_lines import arviz_loo, container
 from tests.criticism.containers.programs import (

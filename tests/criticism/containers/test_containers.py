@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import xarray
 
-from moment_calculus.criticism.arviz_access import groups_of
+from moment_inference.criticism.arviz_access import groups_of
 from tests.checks.marks import IN_PYRO
 from tests.criticism.containers.programs import (
     NOISE,

@@ -10,14 +10,14 @@ import pytest
 import xarray
 from scipy import stats
 
-from moment_calculus.criticism import draws as draws_module
-from moment_calculus.criticism.arviz_access import (
+from moment_inference.criticism import draws as draws_module
+from moment_inference.criticism.arviz_access import (
     Scores,
     is_line_0,
     leave_one_out,
     loo_weights,
 )
-from moment_calculus.criticism.comparison.differences import LooComparison
+from moment_inference.criticism.comparison.differences import LooComparison
 from tests.checks.marks import IN_PYRO
 from tests.criticism.containers.arviz_lines import arviz_loo
 from tests.criticism.containers.arviz_lines import container as made_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from moment_calculus.criticism.diagnosis.findings import Verdict
+from moment_inference.criticism.diagnosis.findings import Verdict
 from tests.criticism.containers.programs import doubles, fresh
 
 ROWS = 60

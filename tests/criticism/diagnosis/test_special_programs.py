@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from moment_calculus.criticism.calibration.calibration import calibration
-from moment_calculus.criticism.diagnosis import checks
-from moment_calculus.criticism.diagnosis.checks import check_weights
-from moment_calculus.criticism.diagnosis.findings import Verdict
-from moment_calculus.criticism.diagnosis.inputs import DiagnosisInputs
-from moment_calculus.criticism.draws import Draws
+from moment_inference.criticism.calibration.calibration import calibration
+from moment_inference.criticism.diagnosis import checks
+from moment_inference.criticism.diagnosis.checks import check_weights
+from moment_inference.criticism.diagnosis.findings import Verdict
+from moment_inference.criticism.diagnosis.inputs import DiagnosisInputs
+from moment_inference.criticism.draws import Draws
 from tests.criticism.containers.programs import NOISE, X, Y, doubles, fresh, scaled
 from tests.criticism.predicted import predicted
 

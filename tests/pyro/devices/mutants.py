@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from moment_calculus.likelihoods.classes.points import Points
 from moment_calculus.numerics import arrays
-from moment_calculus.response.corrected_moments import CorrectedMoments
+from moment_inference.response.corrected_moments import CorrectedMoments
 from pyro_moments.particles import noise
 from pyro_moments.rules.shapes import conversion
 

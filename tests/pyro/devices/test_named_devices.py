@@ -12,7 +12,7 @@ import torch
 from pyro_moments.fitting.problem import GlobalRandomState
 from tests.project.distributions import ROOT
 
-FOLDERS = ("pyro_moments", "guides/pyro", "moment_calculus")
+FOLDERS = ("pyro_moments", "guides/pyro", "moment_calculus", "moment_inference")
 # those that ``torch.set_default_device`` changes
 MAKERS = frozenset(
     "arange as_tensor asarray empty eye full linspace logspace normal ones rand randint randn "

@@ -1,0 +1,1 @@
+"""Inference by moments in any framework: objectives, optimisation, response and criticism."""
