@@ -179,7 +179,7 @@ def _of_slopes(value: Any, loc: Any, scale: Any, above: Array, below: Array) -> 
         loc,
         scale,
     )
-    return -distance - namespace(above).log(1 / above + 1 / below) - expected_value(log(scale))
+    return -distance - log(1 / above + 1 / below) - expected_value(log(scale))
 
 
 def student_t(value: Any, df: Any, loc: Any, scale: Any) -> Array:

@@ -105,7 +105,9 @@ def _may_be_unbounded(constraint: Any) -> bool:
     bounds = vars(constraint).values()
     if constraints.is_dependent(constraint) or any(isinstance(b, torch.Tensor) for b in bounds):
         return True
-    return all(bool(constraint.check(torch.tensor(point, device="cpu"))) for point in (-1.5, 1.5))
+    event = (2,) * constraint.event_dim
+    points = (torch.full(event, point, device="cpu") for point in (-1.5, 1.5))
+    return all(bool(constraint.check(point)) for point in points)
 
 
 def _double(value: Any) -> Any:

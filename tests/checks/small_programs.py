@@ -85,7 +85,7 @@ class Kept:
     Which of the two depends on its arguments alone, and not on what was asked for before.
     """
 
-    def __init__(self, function: Any, args: tuple, options: Any, runs: int) -> None:
+    def __init__(self, function: Any, args: tuple, options: Any, runs: int = 1) -> None:
         self.traced = jax.jit(function, compiler_options=options).trace(*args)
         self.structure = jax.tree.structure(self.traced.out_info)
         self.long: set[tuple] = set()

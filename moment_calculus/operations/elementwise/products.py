@@ -7,6 +7,7 @@ Cov(d, e²), Cov(d², e) and Cov(d², e²), each a covariance of two functions.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 from dataclasses import dataclass
@@ -479,7 +480,8 @@ def divide(left: Any, right: Any) -> Value:
         if not is_value(left):
             return multiply(left, power(right, -1.0))
         part = joint_of(left)
-        return of_joint(operator.truediv, part, joint, bounds=ratio_bounds(part, joint))
+        with contextlib.suppress(UnsupportedMoments):  # of more Gaussians than are integrated
+            return of_joint(operator.truediv, part, joint, bounds=ratio_bounds(part, joint))
     if is_value(right):
         raise UnsupportedMoments(
             "division by a random value has no moments (those of 1/x do not exist)",

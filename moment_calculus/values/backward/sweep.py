@@ -72,14 +72,17 @@ class _Graph:
         repeated would be taken for independent ones.
         """
         kept = {part.serial for part in ancestors(moved) if part.serial in self.uses}
-        is_left = lambda part, place: part.step.inputs[place].serial not in kept  # noqa: E731
+
+        def is_left(part: Gaussian, place: int) -> bool:
+            return not _is_leaf(part) and part.step.inputs[place].serial not in kept
+
         left = list(ancestors(value, is_left))
         if any(self.uses[part.serial] != 1 for part in left[1:]):
             return False
         if not elements_apart and any(part.step.repeats for part in left):
             return False
         for part in left:
-            for source in part.step.inputs:
+            for source in () if _is_leaf(part) else part.step.inputs:
                 self.uses[source.serial] -= 1
         self.uses[moved.serial] = 0
         self._count_uses([moved])
