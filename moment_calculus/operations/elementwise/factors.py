@@ -217,13 +217,15 @@ def is_complement(first: Any, second: Any) -> bool:
     first, second = as_function(first), as_function(second)
     if not (isinstance(first, Deferred) and isinstance(second, Deferred)):
         return False
-    (inner, scale, shift), (other, factor, offset) = map(_affine, (first.function, second.function))
+    (inner, scale, shift), (other, factor, offset) = map(
+        affine_parts, (first.function, second.function)
+    )
     numbers = all(isinstance(part, int | float) for part in (scale, shift, factor, offset))
     same = is_same(narrow(first.base), narrow(second.base)) and inner == other
     return numbers and same and (scale + factor, shift + offset) == (0, 1)
 
 
-def _affine(function: Any) -> tuple[Any, Any, Any]:
+def affine_parts(function: Any) -> tuple[Any, Any, Any]:
     """Return f, a and b of a function a f + b."""
     scale, shift = 1.0, 0.0
     while isinstance(function, Scaled):

@@ -7,6 +7,7 @@ from typing import Any
 
 from moment_calculus.functions.combinators import Composed, Scaled
 from moment_calculus.functions.table import Rescaled, activation
+from moment_calculus.operations.elementwise.factors import affine_parts
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.values import Deferred
 
@@ -37,15 +38,12 @@ def _without_inner_scale(function: Any, argument: Any) -> tuple[Any, Any]:
 
 def normal_deviation(value: Any) -> Any:
     """Return z of a value Φ(z) that is spelt by erf or erfc; else None."""
-    scale: Any = 1.0
-    shift: Any = 0.0
-    while isinstance(value, Deferred) and isinstance(value.function, Scaled):
-        transform = value.function
-        scale, shift = scale * transform.scale, shift + scale * transform.shift
-        value = value.of(transform.inner)
+    if not isinstance(value, Deferred):
+        return None
+    inner, scale, shift = affine_parts(value.function)
     if not (isinstance(scale, int | float) and isinstance(shift, int | float)):
         return None
-    function, argument = last_function(value)
+    function, argument = last_function(value.of(inner) if inner is not value.function else value)
     for (name, *line), sign in SPELLINGS.items():
         if line == [scale, shift] and function == activation(name):
             return scale_shift(argument, sign * math.sqrt(2))
