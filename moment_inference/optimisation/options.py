@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,11 @@ class Options:
     by_draws: bool | float = True
     acknowledge: bool = False
     seed: int = 0
+
+    @classmethod
+    def of_call(cls, arguments: Mapping[str, Any]) -> Options:
+        """Return the options among the arguments of a call of ``fit``."""
+        return cls(**{part.name: arguments[part.name] for part in fields(cls)})
 
     def __post_init__(self) -> None:
         candidates = ["adam", *METHODS]

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.infer
 from numpyro import handlers
-from numpyro.distributions import biject_to
 from numpyro.primitives import Messenger
 
 from moment_calculus.numerics.arrays import to_numpy
@@ -188,16 +186,7 @@ def _stored(guide: Any, sites: Sites, objective: Any) -> StoredTraining:
     return StoredTraining("numpyro_moments", PACKAGES, guide, sites, _to_array, record)
 
 
-def _described(model: Callable, data: tuple, named: dict) -> Sites:
-    """Return what a file knows of a model's sites."""
-    sites = sampled_sites(model, data, named)
-    arrays = [np.asarray(leaf) for leaf in jax.tree.leaves((data, named)) if is_array(leaf)]
-    constants = constants_of(sites, _certain_parameters(model, data, named), arrays)
-    return signature_of(sites, without_wrappers), constants
-
-
-@dataclass(frozen=True)
-class ArgumentShapes:
+class ArgumentShapes(NamedTuple):
     """Shapes of the arguments of a training, without the data."""
 
     data: tuple
@@ -216,28 +205,38 @@ class ArgumentShapes:
 
     def described(self, model: Callable, params: dict[str, Any]) -> Sites:
         """Return what a file knows of a model's sites; its constants depend on no argument."""
-        sites: dict[str, dict] = {}
-        arrays, static = apart((self.data, self.named))
-        model = _initialised(model)
-
-        def run(arrays: list, given: dict[str, Any]) -> tuple[dict, dict]:
-            data, named = static.joined(arrays)
-            trace = _initial_trace(handlers.substitute(model, data=given), data, named)
-            sites.update({name: site for name, site in trace.items() if site["type"] == "sample"})
-            free = {name: site["value"] for name, site in trace.items() if _is_free(site)}
-            return free, {name: _raw_parameters(site["fn"]) for name, site in sites.items()}
-
         with Precision.of(params)():
             try:
-                free = jax.eval_shape(lambda arrays: run(arrays, {})[0], arrays)
-                certain = certain_outputs(lambda *given: run(*given)[1], arrays, free)
+                return _described(model, *self, only_shapes=True)
             except jax.errors.ConcretizationTypeError as error:
                 raise ValueError(
                     "save cannot tell the model's sites from the shapes of its arguments, as the "
                     "model looks at their values: pass the arguments of the training, "
                     "save(path, model, result, *data)"
                 ) from error
-        return signature_of(sites, without_wrappers), constants_of(sites, certain, [])
+
+
+def _described(model: Callable, data: tuple, named: dict, only_shapes: bool = False) -> Sites:
+    """Return what a file knows of a model's sites; constants move with no latent value."""
+    sites: dict[str, dict] = {}
+    arrays, static = apart((data, named))
+    model = _initialised(model)
+
+    def run(arrays: list, given: dict[str, Any]) -> tuple[dict, dict]:
+        data, named = static.joined(arrays)
+        trace = _initial_trace(handlers.substitute(model, data=given), data, named)
+        sites.update({name: site for name, site in trace.items() if site["type"] == "sample"})
+        free = {name: site["value"] for name, site in trace.items() if _is_free(site)}
+        return free, {name: _raw_parameters(site["fn"]) for name, site in sites.items()}
+
+    if only_shapes:
+        free = jax.eval_shape(lambda arrays: run(arrays, {})[0], arrays)
+        certain = certain_outputs(lambda *given: run(*given)[1], arrays, free)
+    else:
+        free = jax.eval_shape(lambda: run(arrays, {})[0])
+        certain = certain_outputs(lambda given: run(arrays, given)[1], free)
+    known = [] if only_shapes else [*map(np.asarray, arrays)]
+    return signature_of(sites, without_wrappers), constants_of(sites, certain, known)
 
 
 def certain_outputs(function: Callable, *shapes: Any) -> dict[str, dict[str, np.ndarray]]:
@@ -256,43 +255,6 @@ def certain_outputs(function: Callable, *shapes: Any) -> dict[str, dict[str, np.
 
 def _is_free(site: dict) -> bool:
     return is_latent(site) or site["type"] in ("param", "mutable")
-
-
-def _certain_parameters(model: Callable, data: tuple, named: dict) -> dict[str, dict[str, Any]]:
-    """Return the distributions' parameters that no latent value or parameter moves."""
-    model = _initialised(model)
-    trace = _initial_trace(model, data, named)
-    moved = {name: _moved(site) for name, site in trace.items() if _is_free(site)}
-    values, others = (
-        {
-            name: _parameters_of(site["fn"])
-            for name, site in sites.items()
-            if site["type"] == "sample"
-        }
-        for sites in (trace, _initial_trace(handlers.substitute(model, data=moved), data, named))
-    )
-    return {
-        name: {
-            parameter: array
-            for parameter, array in arrays.items()
-            if np.array_equal(array, others[name][parameter], equal_nan=True)
-        }
-        for name, arrays in values.items()
-    }
-
-
-def _moved(site: dict) -> Any:
-    """Return another value of a latent site or a parameter; the same of a discrete one."""
-    is_real = lambda part: is_array(part) and jnp.issubdtype(part.dtype, jnp.floating)  # noqa: E731
-    step = lambda part: part + 0.5 if is_real(part) else part  # noqa: E731
-    if site["type"] != "sample" or not is_real(site["value"]):
-        return jax.tree.map(step, site["value"])
-    transform = biject_to(site["fn"].support)
-    return transform(step(transform.inv(site["value"])))
-
-
-def _parameters_of(fn: Any) -> dict[str, np.ndarray]:
-    return {name: np.asarray(value) for name, value in _raw_parameters(fn).items()}
 
 
 def _raw_parameters(fn: Any) -> dict[str, Any]:

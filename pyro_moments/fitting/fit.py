@@ -229,32 +229,7 @@ def fit(
     Example:
         >>> fit(model, DVIGuide(), x, y, method="newton")  # doctest: +SKIP
     """
-    options = Options(
-        method=method,
-        steps=steps,
-        tolerance=tolerance,
-        learning_rate=learning_rate,
-        optimiser=optimiser,
-        batch_size=batch_size,
-        epochs=epochs,
-        rows=rows,
-        plate=plate,
-        kl_warm_up=kl_warm_up,
-        precision=precision,
-        held_out=held_out,
-        patience=patience,
-        every=every,
-        callback=callback,
-        progress_bar=progress_bar,
-        checkpoint=checkpoint,
-        restarts=restarts,
-        prior=prior,
-        start=start,
-        float64=float64,
-        by_draws=by_draws,
-        acknowledge=acknowledge,
-        seed=seed,
-    )
+    options = Options.of_call(locals())
     with frozen_parameters(model):
         trained = fit_with(options, model, guide, data, named, objective, scheduler)
     if options.float64 and torch.get_default_dtype() is torch.float32:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from pyro.poutine.messenger import Messenger
 from moment_inference.optimisation.batches import Arguments
 from moment_inference.optimisation.precision import best_variance, profiled, scale_of_noise
 from pyro_moments.evaluation.precision import full_precision
+from pyro_moments.fitting.flat_loss import uncompiled
 from pyro_moments.fitting.parameters import Parameters, unconstrained_values
 from pyro_moments.objectives.base import Loss
 
@@ -120,12 +120,3 @@ def noise_scale(
     name = scale_of_noise(found, framework="pyro")
     constraints = {key: part for key, part in parameters.constraints.items() if key == name}
     return NoiseScale(Parameters({name: parameters.leaves[name]}, constraints), loss, whole)
-
-
-def uncompiled(objective: Any) -> Any:
-    """Return an objective whose loss can be differentiated more than once."""
-    if getattr(objective, "compiled", None) is None:
-        return objective
-    eager = copy.copy(objective)
-    eager.compiled = None
-    return eager
