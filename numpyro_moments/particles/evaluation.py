@@ -29,6 +29,7 @@ from numpyro_moments.particles.undrawn import (
     masked_site_p,
     normal_site_p,
 )
+from numpyro_moments.rules.shapes.moves import MOVES
 
 _CUSTOM = frozenset(("custom_jvp_call", "custom_vjp_call"))  # calls with custom derivatives
 
@@ -244,8 +245,5 @@ def _apply_to_draws(equation: Any, operands: Sequence[Any]) -> list[Any]:
 _DEFERRED_RULES = {
     "dot_general": Evaluation._multiply_rows,
     **dict.fromkeys(("add", "add_any"), Evaluation._add_bias),
-    **dict.fromkeys(
-        ("broadcast_in_dim", "copy", "convert_element_type", "reshape", "squeeze", "transpose"),
-        Evaluation._move_axes,
-    ),
+    **dict.fromkeys(MOVES, Evaluation._move_axes),
 }

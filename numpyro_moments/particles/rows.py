@@ -5,18 +5,19 @@ A primitive without a rule may mix rows.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from moment_calculus.numerics.private_apis import is_constant
+from moment_calculus.operations.shapes.rows import array_of_rows, axis_of_rows
 from numpyro_moments._host import ClosedJaxpr, Jaxpr
+from numpyro_moments.rules.shapes.moves import MOVES
 
 Axes = Sequence[int | None]  # of the rows in each operand; None for those without rows
 _ELEMENTWISE = frozenset(
     "abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil "
-    "clamp convert_element_type copy copy_p cos cosh digamma div eq erf erf_inv erfc exp exp2 "
-    "expm1 floor ge gt igamma igammac imag integer_pow is_finite le lgamma log log1p logistic lt "
+    "clamp copy_p cos cosh digamma div eq erf erf_inv erfc exp exp2 expm1 "
+    "floor ge gt igamma igammac imag integer_pow is_finite le lgamma log log1p logistic lt "
     "max min mul name ne neg nextafter not or polygamma pow real reduce_precision regularized_"
     "incomplete_beta rem round rsqrt select_n sign sin sinh sqrt square stop_gradient sub tan tanh "
     "xor zeta".split()
@@ -83,25 +84,11 @@ def _only(axes: Axes) -> int:
     return found.pop()
 
 
-def _broadcast(equation: Any, axes: Axes) -> int:
-    axis = _only(axes)
-    place = equation.params["broadcast_dimensions"][axis]
-    return _unless(_size(equation, axis) != equation.params["shape"][place], place)
-
-
-def _reshape(equation: Any, axes: Axes) -> int:
-    axis, before = _only(axes), equation.invars[0].aval.shape
-    after = equation.outvars[0].aval.shape
-    for place, size in enumerate(after):
-        leading = math.prod(after[:place]) == math.prod(before[:axis])
-        if leading and size == before[axis] and equation.params["dimensions"] is None:
-            return place
-    raise RowsMixedError("reshape")
-
-
-def _squeeze(equation: Any, axes: Axes) -> int:
-    axis = _only(axes)
-    return axis - sum(gone < axis for gone in equation.params["dimensions"])
+def _moved(equation: Any, axes: Axes) -> int:
+    axis, shape = _only(axes), equation.invars[0].aval.shape
+    moved = MOVES[equation.primitive.name](array_of_rows(shape, axis), **equation.params)
+    place = axis_of_rows(moved.shape, moved.strides, shape[axis])
+    return _unless(place is None, (place or 0) % max(moved.ndim, 1))
 
 
 def _reduction(equation: Any, axes: Axes) -> int:
@@ -112,11 +99,6 @@ def _reduction(equation: Any, axes: Axes) -> int:
 def _along(equation: Any, axes: Axes) -> int:
     axis = _only(axes)
     return _unless(equation.params[_ALONG[equation.primitive.name]] == axis, axis)
-
-
-def _reverse(equation: Any, axes: Axes) -> int:
-    axis = _only(axes)
-    return _unless(axis in equation.params["dimensions"], axis)
 
 
 def _slice(equation: Any, axes: Axes) -> int:
@@ -184,14 +166,10 @@ def _unless(mixes: bool, place: int) -> int:
 
 
 _RULES: dict[str, Callable[[Any, Axes], int]] = {
+    **dict.fromkeys(MOVES, _moved),
     **dict.fromkeys(_ELEMENTWISE, lambda equation, axes: _only(axes)),
     **dict.fromkeys(_REDUCTIONS, _reduction),
     **dict.fromkeys(_ALONG, _along),
-    "broadcast_in_dim": _broadcast,
-    "reshape": _reshape,
-    "squeeze": _squeeze,
-    "transpose": lambda equation, axes: equation.params["permutation"].index(_only(axes)),
-    "rev": _reverse,
     "slice": _slice,
     "pad": _pad,
     "dot_general": _dot,

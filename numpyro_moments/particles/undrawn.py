@@ -8,11 +8,13 @@ from functools import partial
 from typing import Any
 
 import jax
+import numpy as np
 
 from moment_calculus.numerics.arrays import standard_deviation
 from moment_guides.families import mean_field
 from moment_guides.families.drawn_sites import Site
 from numpyro_moments._host import new_primitive
+from numpyro_moments.rules.shapes.moves import MOVES
 
 normal_site_p = new_primitive("normal_site", lambda _, loc, scale, **__: loc)
 # The leaves of its posterior are operands.
@@ -71,21 +73,15 @@ class Undrawn:
 
 
 def _repeated(equation: Any, before: frozenset[int]) -> frozenset[int] | None:
-    """Return the axes along which elements repeat after a primitive; else None."""
-    name, of = equation.primitive.name, equation.params
-    if name == "broadcast_in_dim":
-        places, old = of["broadcast_dimensions"], equation.invars[0].aval.shape
-        kept = {place: axis for axis, place in enumerate(places)}
-        return frozenset(
-            place
-            for place, size in enumerate(of["shape"])
-            if size > 1 and (place not in kept or kept[place] in before or old[kept[place]] == 1)
-        )
-    if not before or name == "copy":
-        return before
-    if name == "transpose":
-        return frozenset(of["permutation"].index(axis) for axis in before)
-    return None
+    """Return the axes along which elements repeat, with stride zero, after a move; else None."""
+    shape = equation.invars[0].aval.shape
+    own = [1 if axis in before else size for axis, size in enumerate(shape)]
+    array = np.broadcast_to(np.empty(own, np.int8), shape)
+    moved = MOVES[equation.primitive.name](array, **equation.params)
+    if not np.may_share_memory(moved, array):  # a reshape of what repeats
+        return None
+    sizes = enumerate(zip(moved.shape, moved.strides, strict=True))
+    return frozenset(axis for axis, (size, stride) in sizes if size > 1 and not stride)
 
 
 @dataclass(eq=False)

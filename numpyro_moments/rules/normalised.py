@@ -17,6 +17,7 @@ import numpy as np
 from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.operations.recognition import VECTOR_FUNCTIONS, Symbolic, View, apply_rule
 from moment_calculus.values import Deferred, Gaussian
+from numpyro_moments.rules.shapes.moves import MOVES
 from numpyro_moments.rules.table import part_rule, register_made
 
 # Steps of the recognition, by primitive.
@@ -118,21 +119,6 @@ def select(plain: Callable, which: Any, *cases: Any) -> Any:
     return cases[int(which)] if known else _attempt("select", plain, (which, *cases))
 
 
-def _broadcast(x: Any, *, shape: Any, broadcast_dimensions: Any, **_: Any) -> Any:
-    sizes = dict(zip(map(int, broadcast_dimensions), x.shape, strict=True))
-    aligned = [sizes.get(axis, 1) for axis in range(len(shape))]
-    return np.broadcast_to(np.reshape(x, aligned), shape)
-
-
-# Primitives that move components, as functions of NumPy.
-MOVES: dict[str, Callable] = {
-    "broadcast_in_dim": _broadcast,
-    "reshape": lambda x, new_sizes, **_: np.reshape(x, new_sizes),
-    "squeeze": lambda x, dimensions: np.squeeze(x, tuple(map(int, dimensions))),
-    "transpose": lambda x, permutation: np.transpose(x, permutation),
-}
-
-
 def _movement(in_numpy: Callable) -> Callable:
     def rule(plain: Callable, x: Any, *_: Any, **parameters: Any) -> Any:
         return _moved(x, lambda array: in_numpy(array, **parameters), plain)
@@ -140,8 +126,8 @@ def _movement(in_numpy: Callable) -> Callable:
     return rule
 
 
-for _name, _in_numpy in MOVES.items():
-    register_made(_name, _movement(_in_numpy), f"Serve the primitive ``{_name}``.", part_rule)
+for _name in ("broadcast_in_dim", "reshape", "squeeze", "transpose"):
+    register_made(_name, _movement(MOVES[_name]), f"Serve the primitive ``{_name}``.", part_rule)
 
 
 @part_rule("convert_element_type")

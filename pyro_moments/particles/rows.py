@@ -6,16 +6,17 @@ rows, and so may one that works in place.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from moment_calculus.operations.shapes.rows import STEP, axis_of_rows, strides_of_rows
 from moment_calculus.values.propagation import FunctionRegistry
+from pyro_moments._host import tree_leaves
 from pyro_moments.rules.elementwise.dropout import bernoulli_draw
-from pyro_moments.rules.table import named
+from pyro_moments.rules.table import VIEWS, named
 
 Tensor = torch.Tensor
 Rule = Callable[..., int | None]
@@ -135,94 +136,22 @@ def _reversed(input: Any, other: Any) -> int | None:
     return _matmul(other, input)
 
 
-@RULES.register(*named("t"), Tensor.T.__get__, Tensor.mT.__get__)  # type: ignore[attr-defined]
-def _transposed(input: Any) -> int | None:
-    return -3 - input.axis if input.dim() == 2 else None
+def _by_strides(function: Callable) -> Rule:
+    """Return the rule of a function that returns a view: its strides say where the rows are."""
+
+    def rule(input: Any, *args: Any, **kwargs: Any) -> int | None:
+        if any(isinstance(part, Tensor | WithRowAxis) for part in tree_leaves((args, kwargs))):
+            return None
+        count, strides = input.shape[input.axis], strides_of_rows(input.shape, input.axis)
+        line = torch.empty(STEP * count, device="meta").as_strided(input.shape, strides)
+        view = function(line, *args, **kwargs)
+        return axis_of_rows(view.shape, view.stride(), count) if isinstance(view, Tensor) else None
+
+    return rule
 
 
-@RULES.register(*named("transpose", "swapaxes", "swapdims"))
-def _exchanged(input: Any, dim0: int, dim1: int) -> int | None:
-    one, other = _negative([dim0, dim1], input.dim())
-    return {one: other, other: one}.get(input.axis, input.axis)
-
-
-@RULES.register(*named("permute"))
-def _permuted(input: Any, *dims: Any) -> int | None:
-    order = _negative(dims[0] if len(dims) == 1 else list(dims), input.dim())
-    return order.index(input.axis) - len(order)
-
-
-@RULES.register(*named("unsqueeze"))
-def _unsqueezed(input: Any, dim: int) -> int | None:
-    (place,) = _negative(dim, input.dim() + 1)
-    return input.axis - (place > input.axis - 1)
-
-
-@RULES.register(*named("squeeze"))
-def _squeezed(input: Any, dim: Any = None) -> int | None:
-    chosen = range(-input.dim(), 0) if dim is None else _negative(dim, input.dim())
-    gone = [axis for axis in chosen if input.shape[axis] == 1]
-    return input.axis + sum(axis > input.axis for axis in gone)
-
-
-@RULES.register(*named("expand", "broadcast_to"))
-def _expanded(input: Any, *sizes: Any) -> int | None:
-    shape = sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
-    return input.axis if shape[input.axis] in (-1, input.shape[input.axis]) else None
-
-
-@RULES.register(*named("reshape", "view"))
-def _reshaped(input: Any, *sizes: Any) -> int | None:
-    shape = sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
-    if isinstance(shape, torch.dtype):
-        return None
-    known = math.prod(size for size in shape if size != -1)
-    total = math.prod(input.shape)
-    new_shape = [total // max(known, 1) if size == -1 else size for size in shape]
-    return _with_leading(input, new_shape)
-
-
-@RULES.register(*named("flatten"))
-def _flattened(input: Any, start_dim: int = 0, end_dim: int = -1) -> int | None:
-    first, last = (place % input.dim() for place in (start_dim, end_dim))
-    shape = list(input.shape)
-    return _with_leading(
-        input, [*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]]
-    )
-
-
-def _with_leading(input: WithRowAxis, new_shape: Sequence[int]) -> int | None:
-    """Return the axis of another shape with the same size and as many elements before it."""
-    place = input.dim() + input.axis
-    before = math.prod(input.shape[:place])
-    for axis, size in enumerate(new_shape):
-        if math.prod(new_shape[:axis]) == before and size == input.shape[place]:
-            return axis - len(new_shape)
-    return None
-
-
-@RULES.register(Tensor.__getitem__)
-def _indexed(input: Any, key: Any) -> int | None:
-    """Return the axis of the rows after an index that takes all of them, else None."""
-    keys = list(key) if isinstance(key, tuple) else [key]
-    if not isinstance(input, WithRowAxis) or not all(map(_is_plain, keys)):
-        return None
-    missing = input.dim() - sum(part is not None and part is not Ellipsis for part in keys)
-    place = keys.index(Ellipsis) if Ellipsis in keys else len(keys)
-    keys[place : place + 1] = [slice(None)] * missing
-    axis, row_axis, position = 0, None, 0
-    for part in keys:
-        if part is None:
-            position += 1
-            continue
-        if axis == input.dim() + input.axis:
-            row_axis = position if part == slice(None) else None
-        axis, position = axis + 1, position + isinstance(part, slice)
-    return None if row_axis is None else row_axis - position
-
-
-def _is_plain(part: Any) -> bool:
-    return part is None or part is Ellipsis or type(part) is int or isinstance(part, slice)
+for _function in VIEWS.difference(RULES):
+    RULES[_function] = _by_strides(_function)
 
 
 @RULES.register(*named("cat", "concat", "concatenate"))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
@@ -21,7 +22,7 @@ from moment_calculus.operations.shapes.indexing import take
 from moment_calculus.operations.shapes.moves import converted
 from moment_calculus.values import Deferred, Value
 from moment_calculus.values.deferred import Composite
-from numpyro_moments.rules.table import moment_rule
+from numpyro_moments.rules.table import moment_rule, register_made
 
 
 @moment_rule("convert_element_type", takes=(Composite,))
@@ -95,11 +96,39 @@ def of_bits(rule: Callable[..., Value]) -> Callable[..., Any]:
     return moved
 
 
-@moment_rule("reshape", takes=(Bits,))
-@of_bits
-def reshape(x: Value, *, new_sizes: Any, dimensions: Any = None, **_: Any) -> Value:
-    """Serve ``jnp.reshape`` and ``jnp.ravel``."""
-    return shapes.reshape(x, tuple(new_sizes))
+def _broadcast(x: Any, *, shape: Any, broadcast_dimensions: Any, **_: Any) -> Any:
+    sizes = dict(zip(map(int, broadcast_dimensions), x.shape, strict=True))
+    return np.broadcast_to(np.reshape(x, [sizes.get(axis, 1) for axis in range(len(shape))]), shape)
+
+
+# Primitives that move components, as functions of NumPy: what they do to shapes, to rows of drawn
+# particles, and to the components that a function is recognised by, follows from these.
+MOVES: dict[str, Callable] = {
+    "broadcast_in_dim": _broadcast,
+    "convert_element_type": lambda x, **_: x,
+    "copy": lambda x: x,
+    "expand_dims": lambda x, dimensions: np.expand_dims(x, tuple(dimensions)),
+    "reshape": lambda x, new_sizes, **_: np.reshape(x, new_sizes),
+    "rev": lambda x, dimensions: np.flip(x, tuple(dimensions)),
+    "squeeze": lambda x, dimensions: np.squeeze(x, tuple(map(int, dimensions))),
+    "transpose": lambda x, permutation: np.transpose(x, permutation),
+}
+RESHAPES = {
+    "reshape": "``jnp.reshape`` and ``jnp.ravel``",
+    "expand_dims": "``jax.lax.expand_dims``",
+    "squeeze": "``jnp.squeeze``",
+}
+
+
+def _reshaping(in_numpy: Callable) -> Callable:
+    def rule(x: Value, **parameters: Any) -> Value:
+        return shapes.reshape(x, in_numpy(np.broadcast_to(0, x.shape), **parameters).shape)
+
+    return of_bits(rule)
+
+
+for _name, _spelling in RESHAPES.items():
+    register_made(_name, _reshaping(MOVES[_name]), f"Serve {_spelling}.", takes=(Bits,))
 
 
 @moment_rule("transpose", takes=(MaskedWeight, Bits))
@@ -115,23 +144,6 @@ def broadcast_in_dim(x: Value, *, shape: Any, broadcast_dimensions: Any, **_: An
     sizes = dict(zip(map(int, broadcast_dimensions), x.shape, strict=True))
     aligned = tuple(sizes.get(axis, 1) for axis in range(len(shape)))
     return shapes.broadcast(shapes.reshape(x, aligned), tuple(shape))
-
-
-@moment_rule("expand_dims", takes=(Bits,))
-@of_bits
-def expand_dims(x: Value, *, dimensions: Any) -> Value:
-    """Serve ``jax.lax.expand_dims``."""
-    sizes = iter(x.shape)
-    places = range(len(x.shape) + len(dimensions))
-    return shapes.reshape(x, tuple(1 if p in dimensions else next(sizes) for p in places))
-
-
-@moment_rule("squeeze", takes=(Bits,))
-@of_bits
-def squeeze(x: Value, *, dimensions: Any) -> Value:
-    """Serve ``jnp.squeeze``."""
-    kept = tuple(size for axis, size in enumerate(x.shape) if axis not in dimensions)
-    return shapes.reshape(x, kept)
 
 
 @moment_rule("concatenate", numbers=False)
