@@ -14,7 +14,7 @@ from moment_calculus.errors import warn_user
 from moment_calculus.predictions.mixtures import SampledSite
 from moment_inference.criticism import arviz_access
 from moment_inference.criticism.draws import Arrays, Draws
-from moment_inference.response.problem import count_masked
+from moment_inference.response.data import count_masked
 
 
 @dataclass(frozen=True)

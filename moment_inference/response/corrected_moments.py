@@ -35,10 +35,11 @@ class CorrectedMoments:
 
     def __init__(self, problem: Problem, tolerance: float) -> None:
         # NotAnOptimum is raised if the Newton decrement exceeds the tolerance, in nats.
-        self.problem, self._curvature = problem, InverseCurvature(problem, tolerance)
-        self._variances = self._known_variances()
-        if not self._curvature.inverse.is_iterative:
-            _warn_narrower(self._narrower())
+        with problem.context():
+            self.problem, self._curvature = problem, InverseCurvature(problem, tolerance)
+            self._variances = self._known_variances()
+            if not self._curvature.inverse.is_iterative:
+                _warn_narrower(self._narrower())
 
     @property
     def sites(self) -> dict[str, tuple[int, ...]]:
@@ -127,7 +128,7 @@ class CorrectedMoments:
         # Differences smaller than the distance to the optimum are ignored: near it the
         # relative error of a scale is about the root of the decrement.
         distance = 2 * (2 * max(self._curvature.decrement, 0.0)) ** 0.5
-        threshold = 1 - distance - 10 * self.problem.objective.precision**0.5
+        threshold = 1 - distance - 10 * self.problem.program.objective.precision**0.5
         variance, guides = self._variance(site), self._latent(site).scale ** 2
         return variance / guides if (variance < threshold * guides).any() else None
 

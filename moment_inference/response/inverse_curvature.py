@@ -9,14 +9,13 @@ from typing import Protocol
 
 import numpy as np
 
+from moment_inference.host import Linearised, ParameterArray
 from moment_inference.optimisation.rounds import DeterministicLoss
 from moment_inference.response.problem import (
     FlatDirection,
-    Functional,
     Indefinite,
     Latent,
     NotAnOptimum,
-    ParameterArray,
     Problem,
     Undetermined,
 )
@@ -42,7 +41,7 @@ class Selection:
         return rows[:, self.indices]
 
 
-def as_selection(functional: Functional, size: int) -> Functional:
+def as_selection(functional: Linearised, size: int) -> Linearised:
     """Return a functional as a selection if its elements are parameters."""
     count = len(functional.value)
     # If G selects parameters, the numbers 1 to d appear at the places of the parameters.
@@ -64,7 +63,7 @@ class ParameterLayout:
     """Site, coordinate and element of each plate that every parameter belongs to."""
 
     def __init__(
-        self, latents: Sequence[Latent], leaves: Sequence[ParameterArray], locations: Functional
+        self, latents: Sequence[Latent], leaves: Sequence[ParameterArray], locations: Linearised
     ) -> None:
         self.latents = {latent.name: latent for latent in latents}
         ends = np.cumsum([0, *(latent.loc.size for latent in latents)])
@@ -72,7 +71,7 @@ class ParameterLayout:
         self.leaves = list(leaves)
         self.coordinates = self._coordinates(locations)
 
-    def _coordinates(self, locations: Functional) -> np.ndarray:
+    def _coordinates(self, locations: Linearised) -> np.ndarray:
         """Return the coordinate whose location or scale each parameter is, or -1."""
         starts = np.cumsum([0, *(leaf.size for leaf in self.leaves)])
         coordinates = np.full(starts[-1], -1)
@@ -263,35 +262,35 @@ class InverseCurvature:
     """H⁻¹ of a problem at its optimum; G is the Jacobian of a functional."""
 
     def __init__(self, problem: Problem, tolerance: float) -> None:
-        self.size = problem.parameters.size
+        self.size = problem.program.parameters.size
         self.locations = as_selection(problem.locations, self.size)
-        self.layout = ParameterLayout(problem.latents, problem.leaves, self.locations)
+        self.layout = ParameterLayout(problem.latents, problem.program.leaves, self.locations)
         if not self.layout.latents:
             raise ValueError("the model has no latent site: there is no posterior to correct")
         self.inverse, self.decrement = self._inverse(problem, tolerance)
 
     def _inverse(self, problem: Problem, tolerance: float) -> tuple[InverseHessian, float]:
         """Return H⁻¹ and the Newton decrement, in double precision if H looks flat in single."""
-        rest = problem.parameters, self.layout, tolerance
-        inverse, decrement = inverse_hessian(problem.objective, *rest)
-        if not inverse.has_flat_directions or problem.objective.precision <= DOUBLE:
+        rest = problem.program.parameters, self.layout, tolerance
+        inverse, decrement = inverse_hessian(problem.program.objective, *rest)
+        if not inverse.has_flat_directions or problem.program.objective.precision <= DOUBLE:
             return inverse, decrement
         try:
-            objective = problem.objective_in_double()
+            objective = problem.program.in_double().objective
         except (RuntimeError, TypeError, ValueError):  # the model has arrays in single precision
             return inverse, decrement
         return inverse_hessian(objective, *rest)
 
-    def rows(self, functional: Functional, part: slice | None = None) -> Iterator[np.ndarray]:
+    def rows(self, functional: Linearised, part: slice | None = None) -> Iterator[np.ndarray]:
         """Yield G H⁻¹ of some elements (by default all) in batches [k, n]."""
         for _, solved in self._row_batches(functional, part or slice(0, len(functional.value))):
             yield solved
 
-    def variances(self, functional: Functional, part: slice) -> np.ndarray:
+    def variances(self, functional: Linearised, part: slice) -> np.ndarray:
         """Return the diagonal of G H⁻¹ Gᵀ at some elements."""
         return self.blocks(functional, part, 1).ravel()
 
-    def blocks(self, functional: Functional, part: slice, width: int) -> np.ndarray:
+    def blocks(self, functional: Linearised, part: slice, width: int) -> np.ndarray:
         """Return the blocks along the diagonal of G H⁻¹ Gᵀ, [blocks, width, width]."""
         count = part.stop - part.start
         if isinstance(self.inverse, Dense) and count > self.size:
@@ -307,7 +306,7 @@ class InverseCurvature:
         ]
         return np.concatenate([np.zeros([0, width, width]), *batches])
 
-    def covariance(self, functional: Functional, rows: slice, columns: slice) -> np.ndarray:
+    def covariance(self, functional: Linearised, rows: slice, columns: slice) -> np.ndarray:
         """Return G H⁻¹ Gᵀ of some elements (rows) with others (columns)."""
         if rows.stop - rows.start > columns.stop - columns.start:
             return self.covariance(functional, columns, rows).T
@@ -331,7 +330,7 @@ class InverseCurvature:
             )
 
     def _row_batches(
-        self, functional: Functional, part: slice, multiple: int = 1
+        self, functional: Linearised, part: slice, multiple: int = 1
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield batches of rows of G and of G H⁻¹."""
         size = len(functional.value)
@@ -356,7 +355,7 @@ class InverseCurvature:
             ) from None
 
     def _blocks_by_parameter(
-        self, functional: Functional, inverse: Dense, part: slice, width: int
+        self, functional: Linearised, inverse: Dense, part: slice, width: int
     ) -> np.ndarray:
         """Return the same blocks by one product for each parameter."""
         batch = max(1, ENTRIES // len(functional.value))

@@ -1,48 +1,27 @@
-"""What a front end supplies about model, guide and data, and the errors of linear response."""
+"""A trained program as linear response asks it: latent sites, expectations, perturbations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.numerics.arrays import namespace, to_numpy
 from moment_calculus.numerics.pareto import EVEN, FEW, ImportanceWeights, largest_reliable_shape
+from moment_calculus.operations.shapes.coordinates import coordinates_of
 from moment_calculus.predictions.moments import Moments
-from moment_inference.optimisation.rounds import DeterministicLoss
+from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values.deferred import Composite
+from moment_inference.host import Linearised, Perturbation, Program, Quantity, Site, Tree
+from moment_inference.response.data import Data, plate_axes
+from moment_inference.response.random_parameters import RandomParameters
 
 LONG_AXIS = 100  # shortest axis without a plate whose elements may be independent of each other
-Quantity = str | Callable[[dict[str, Any]], Any]  # a site, or a function of the model's sites
-
-
-class Functional(Protocol):
-    """A vector that depends on the parameters, with its Jacobian G [d, n] at the optimum."""
-
-    @property
-    def value(self) -> np.ndarray:
-        """The vector at the optimum, [d]."""
-
-    def vjp(self, rows: np.ndarray) -> np.ndarray:
-        """Rows times G.
-
-        Args:
-            rows: [k, d].
-
-        Returns:
-            [k, parameters].
-        """
-
-    def jvp(self, rows: np.ndarray) -> np.ndarray:
-        """Rows times the transpose of G.
-
-        Args:
-            rows: [k, parameters].
-
-        Returns:
-            [k, d].
-        """
 
 
 @dataclass(frozen=True)
@@ -68,21 +47,17 @@ class Latent:
 
 
 @dataclass(frozen=True)
-class ParameterArray:
-    """One array of parameters."""
-
-    name: str  # in the framework
-    size: int  # number of elements
-    location: str | None = None  # the leaf, of the same size, whose scale this one is
-
-
-@dataclass(frozen=True)
 class Quantities:
     """Expectations that a user asks for, concatenated to one vector."""
 
-    functional: Functional  # all of them, flat
+    functional: Linearised  # all of them, flat
     shapes: Sequence[tuple[int, ...]]
-    restructure: Callable[[list[Any]], Any]  # arranges one item for each like the user's results
+    restructure: Callable[[list[Any]], Tree]  # arranges one item for each like the user's results
+
+    @classmethod
+    def of(cls, program: Program, function: Callable[[Any], Tree]) -> Quantities:
+        """Return the arrays that a function makes of a program."""
+        return cls(program.linearised(function), *program.structure(function))
 
     @property
     def slices(self) -> list[slice]:
@@ -96,233 +71,202 @@ class Quantities:
         return [flat[part].reshape(shape + flat.shape[1:]) for part, shape in pairs]
 
 
-class Perturbation(Protocol):
-    """A way to change the model by numbers ε, which are zero for the model as it is."""
+class Problem:
+    """Model, guide and data at trained parameters."""
 
-    def mixed_derivative(self, rows: np.ndarray) -> dict[Any, np.ndarray]:
-        """The derivative ∂/∂ε of the loss's slope along directions.
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._weights: dict[str | None, Perturbation] = {}
 
-        Args:
-            rows: the directions, [k, parameters].
+    def context(self) -> AbstractContextManager:
+        """Return the context in which the framework has the parameters, in their precision."""
+        return self.program.context()
 
-        Returns:
-            Arrays [k, ...], by the key of what ε changes.
+    def array(self, values: Any) -> Any:
+        """Return numbers as the framework's array in the precision of the parameters."""
+        return self.program.array(values)
+
+    @cached_property
+    def _latent_sites(self) -> dict[str, Site]:
+        sites = self.program.sites.items()
+        return {name: site for name, site in sites if not site["is_observed"]}
+
+    @cached_property
+    def latents(self) -> list[Latent]:
+        """Return the latent sites, in the order of their coordinates."""
+        with self.context():
+            values = self.program.latent_values([*self._latent_sites])
+            return [self._latent(site, values[name]) for name, site in self._latent_sites.items()]
+
+    def _latent(self, site: Site, value: Any) -> Latent:
+        loc, scale, to_support, log_slope = self._coordinates(site, value)
+        batch = len(site["fn"].batch_shape)
+        plates = {name: batch + axis for name, (axis, _) in plate_axes(site).items()}
+        return Latent(
+            site["name"],
+            to_numpy(loc, np.float64),
+            np.broadcast_to(to_numpy(scale, np.float64), tuple(loc.shape)),
+            self._within_context(to_support),
+            self._within_context(log_slope),
+            plates,
+            not self.program.mixes_elements(to_support),
+        )
+
+    def _within_context(self, function: Callable) -> Callable:
+        def computed(points: Any) -> Any:
+            with self.context():
+                return function(points)
+
+        return computed
+
+    def _coordinates(self, site: Site, value: Any) -> tuple[Any, Any, Callable, Callable]:
+        """Return mean and scale of coordinates, their map to the support, its log-slope.
+
+        The log-slope is the log of the absolute determinant of the map's Jacobian, by
+        element if the map works by element.
         """
+        coordinates = coordinates_of(value)
+        if coordinates is not None or not hasattr(value, "gaussian"):
+            transform = self.program.transform(site)
+            loc = transform.inv(value) if coordinates is None else coordinates.mean
+            scale = None if coordinates is None else coordinates.variance
 
+            def log_determinant(points: Any) -> Any:
+                return transform.log_abs_det_jacobian(points, transform(points))
 
-class Predictive(Protocol):
-    """The sites that a model observes: their likelihoods are functions of Gaussian sources."""
+            return loc, _root(scale, loc), transform, log_determinant
+        base = value.base if isinstance(value, Deferred) else value
+        if not isinstance(base, Gaussian):
+            raise not_gaussian(site["name"])
+        to_support = value.function if isinstance(value, Deferred) else lambda points: points
 
-    @property
-    def sources(self) -> Quantities:
-        """The means of all sources."""
+        def log_slope(points: Any) -> Any:
+            xp = namespace(points)
+            return xp.log(xp.abs(self.program.slope(to_support, points)))
 
-    @property
-    def joint(self) -> Sequence[bool]:
-        """For each source, whether the covariances over its trailing axis are needed."""
+        return base.mean, _root(base.variance, base.mean), to_support, log_slope
 
-    def corrected(self, moments: list[Moments]) -> dict[str, Any]:
-        """Predictions by site.
+    @cached_property
+    def locations(self) -> Linearised:
+        """Return the means of all coordinates."""
+        sites = self._latent_sites
 
-        Args:
-            moments: of the sources.
-        """
+        def means(program: Program) -> list[Any]:
+            values = program.latent_values([*sites])
+            return [self._coordinates(site, values[name])[0] for name, site in sites.items()]
 
+        return self.program.linearised(means)
 
-class Problem(Protocol):
-    """Model, guide and data at trained parameters, in one framework."""
-
-    @property
-    def objective(self) -> DeterministicLoss:
-        """The loss."""
-
-    def objective_in_double(self) -> DeterministicLoss:
-        """The loss in double precision, which tells a flat direction from rounding."""
-
-    @property
-    def parameters(self) -> np.ndarray:
-        """The parameters, [n]."""
-
-    @property
-    def latents(self) -> Sequence[Latent]:
-        """The latent sites, in the order of their coordinates."""
-
-    @property
-    def leaves(self) -> Sequence[ParameterArray]:
-        """The parameters, in order."""
-
-    @property
-    def locations(self) -> Functional:
-        """The means of all coordinates."""
-
-    def quantities(self, of: Quantity, args: tuple, named: Mapping[str, Any]) -> Quantities:
-        """Expectations of sites, or of a function of sites.
+    def quantities(self, of: Quantity, args: tuple, kwargs: Mapping[str, Any]) -> Quantities:
+        """Return the expectations of a site, or of a function of sites.
 
         Args:
             of: a site of the model, or the function.
             args: positional arguments of the model; without any arguments those of the
                 data.
-            named: its keyword arguments.
+            kwargs: its keyword arguments.
         """
+        with self.context():
+            return Quantities.of(self.program, lambda each: each.expectation(of, args, kwargs))
 
-    def predictive(self, args: tuple, named: Mapping[str, Any]) -> Predictive:
-        """What the model observes with other arguments.
+    def predictive(self, args: tuple, kwargs: Mapping[str, Any]) -> CorrectedPredictions:
+        """Return what the model observes with other arguments, or with the data."""
+        with self.context():
+            return CorrectedPredictions(self.program, args, kwargs)
 
-        Args:
-            args: positional arguments of the model; without any arguments those of the
-                data.
-            named: its keyword arguments.
-        """
+    def _with_draws(
+        self, values: Mapping[str, Any], args: tuple, kwargs: Mapping[str, Any]
+    ) -> tuple[Any, dict[str, np.ndarray]]:
+        """Return the model with its arguments, and draws [draws, ...] as arrays of NumPy."""
+        arrays = {name: to_numpy(value) for name, value in values.items()}
+        first = {name: value[0] for name, value in arrays.items()}
+        return self.program.with_draws(first, args, kwargs), arrays
 
     def log_joint(self, values: Mapping[str, Any]) -> np.ndarray:
-        """Joint log density of draws of the latent sites and of the observations, [draws].
-
-        Args:
-            values: by site, on the supports, the framework's arrays [draws, ...].
-        """
+        """Return the joint log density [draws] of draws by latent site, and observations."""
+        with self.program.evaluation():
+            model, arrays = self._with_draws(values, (), {})
+            return model.log_joint(arrays)
 
     def quantity_of_draws(
-        self, of: Quantity, values: Mapping[str, Any], args: tuple, named: Mapping[str, Any]
-    ) -> tuple[list[np.ndarray], Callable[[list[Any]], Any]]:
-        """Values of a site, or of a function of sites, for each draw.
-
-        Args:
-            of: a site of the model, or the function.
-            values: by site, as for ``log_joint``.
-            args: positional arguments of the model; without any arguments those of the
-                data.
-            named: its keyword arguments.
-
-        Returns:
-            Arrays [draws, ...], and a function that arranges one item for each array as
-            the user's function returns them.
-        """
+        self, of: Quantity, values: Mapping[str, Any], args: tuple, kwargs: Mapping[str, Any]
+    ) -> tuple[list[np.ndarray], Callable[[list[Any]], Tree]]:
+        """Return a site, or function of sites, for each draw, and what arranges results alike."""
+        with self.program.evaluation():
+            model, arrays = self._with_draws(values, args, kwargs)
+            return model.quantity(of, arrays)
 
     def weights_of_data(self, datum: str | None) -> Perturbation:
-        """The perturbation of the weights of the data, under the key None.
+        """Return the perturbation of the weights of the data, under the key None.
 
         Args:
             datum: the plate whose elements they are; by default all around every
                 observation.
         """
+        if datum not in self._weights:  # kept, for influence and jackknife
+            self._weights[datum] = self._perturbed_weights(datum)
+        return self._weights[datum]
+
+    def _perturbed_weights(self, datum: str | None) -> Perturbation:
+        with self.context():
+            data = Data.from_sites(self.program.sites, self.program.is_factor, datum)
+            data.check_guide(self.program.guide_sites())
+
+            def change(program: Program, numbers: Mapping[Any, Any]) -> Program:
+                return program.reweighted(data, 1 + numbers[None])
+
+            return self.program.perturbed({None: data.shape}, change)
 
     def prior_parameters(self) -> Perturbation:
-        """The perturbation that adds to the parameters of priors, by (site, parameter)."""
-
-    def precision(self) -> Any:
-        """A context in which the framework computes in the precision of the parameters."""
-
-    def array(self, values: np.ndarray) -> Any:
-        """An array of the framework with these values."""
+        """Return the perturbation that adds to the parameters of priors, by (site, parameter)."""
+        with self.context():
+            shapes = self.program.prior_parameters()
+            return self.program.perturbed(shapes, lambda each, numbers: each.with_priors(numbers))
 
 
-Plates = Mapping[str, tuple[int, int]]  # by name: axis, counted from the right, and size
+def _root(variance: Any, loc: Any) -> Any:
+    """Return a standard deviation; zeros for None."""
+    xp = namespace(loc)
+    return xp.zeros_like(loc) if variance is None else xp.sqrt(variance)
 
 
-@dataclass(frozen=True)
-class Data:
-    """The data of a model: the elements of the plates around its observations."""
+class CorrectedPredictions:
+    """The sites that a model observes: their likelihoods are functions of Gaussian sources."""
 
-    shape: tuple[int, ...]  # shape of the weights of the data
-    plates: tuple[str, ...]  # from left to right; empty if one observed site holds the data
-    site: str = ""  # that site; empty if there are plates
-    local_latents: tuple[str, ...] = ()  # latent sites inside the plates, which belong to the data
+    def __init__(self, program: Program, args: tuple, kwargs: Mapping[str, Any]) -> None:
+        def means(program: Program) -> list[Any]:
+            sites = program.sites_to_predict(args, kwargs)
+            return [part.mean for part in _random_parameters(program, sites).values()]
 
-    @classmethod
-    def from_sites(
-        cls, sites: Mapping[str, Any], is_factor: Callable[[Any], bool], datum: str | None
-    ) -> Data:
-        """Return the data of a model from its sites; raise ValueError if they are not clear.
+        self._program = program
+        self._sites = program.sites_to_predict(args, kwargs)
+        self._parts = _random_parameters(program, self._sites)
+        shapes = [tuple(part.mean.shape) for part in self._parts.values()]
+        self.sources = Quantities(program.linearised(means), shapes, lambda parts: parts)
+        # For each source, whether the covariances over its trailing axis are needed.
+        self.joint = [part.needs_covariance for part in self._parts.values()]
 
-        They are the elements of the plate ``datum``; without it, those of all plates
-        around every observation, or without plates those of the one observed site.
-        Factors are no data.
-        """
-        observed = {
-            name: site
-            for name, site in sites.items()
-            if site["is_observed"] and not is_factor(site)
+    def corrected(self, moments: Sequence[Moments]) -> dict[str, Any]:
+        """Return the predictions by site, with these moments of the sources."""
+        pairs = zip(self._parts.items(), moments, strict=True)
+        made = {name: part.with_gaussian_moments(found, name) for (name, part), found in pairs}
+        return {
+            name: self._program.prediction(name, site, made.get(name, []))
+            for name, site in self._sites.items()
         }
-        if not observed:
-            raise ValueError("the model observes nothing: there are no data to weigh")
-        plates = {name: plate_axes(site) for name, site in observed.items()}
-        names = {datum} if datum is not None else set.intersection(*map(set, plates.values()))
-        if not names and len(observed) == 1:
-            ((name, site),) = observed.items()
-            return cls(tuple(site["fn"].batch_shape), (), name)
-        first = next((axes for axes in plates.values() if names <= axes.keys()), None)
-        if not names or first is None:
-            raise _unclear(plates, datum)
-        ordered = tuple(sorted(names, key=lambda plate: first[plate][0]))
-        local_latents = [
-            name
-            for name, site in sites.items()
-            if not site["is_observed"] and names <= plate_axes(site).keys()
-        ]
-        return cls(
-            tuple(first[plate][1] for plate in ordered), ordered, local_latents=tuple(local_latents)
-        )
-
-    def weight_shape(self, name: str, site: Any) -> tuple[int, ...] | None:
-        """Return the shape of the weights of a site's log density; None for none."""
-        if not self.plates:
-            return self.shape if name == self.site else None
-        plates = plate_axes(site)
-        if not plates.keys() >= {*self.plates}:
-            return None
-        return _shape([plates[plate] for plate in self.plates])
-
-    def check_guide(self, sites: Mapping[str, Any]) -> None:
-        """Raise ValueError unless the guide samples local sites inside the plates."""
-        for name in self.local_latents:
-            if name not in sites or self.weight_shape(name, sites[name]) is None:
-                listed = ", ".join(map(repr, self.plates))
-                raise ValueError(
-                    f"the latent site '{name}' belongs to the data, and the guide does not sample "
-                    f"it inside the plate {listed}: what a datum adds to the loss is not known; "
-                    "use DVIGuide or AutoNormal"
-                )
 
 
-def plate_axes(site: Any) -> Plates:
-    """Return axis (negative) and size of each vectorised plate around a site."""
+def _random_parameters(program: Program, sites: Mapping[str, Site]) -> dict[str, RandomParameters]:
+    """Return the Gaussians of every site that has random parameters."""
+    found = {name: program.random_parameters(site) for name, site in sites.items()}
     return {
-        frame.name: (frame.dim, frame.size)
-        for frame in site["cond_indep_stack"]
-        if frame.dim is not None
+        name: RandomParameters(
+            [value for value, _ in parts],
+            [1 if isinstance(value, Composite) else axes for value, axes in parts],
+        )
+        for name, parts in found.items()
+        if parts
     }
-
-
-def _unclear(plates: Mapping[str, Plates], datum: str | None) -> ValueError:
-    listed = "; ".join(
-        f"'{name}': {', '.join(map(repr, axes)) or 'none'}" for name, axes in plates.items()
-    )
-    problem = "no plate is around all that is observed" if datum is None else f"{datum!r} is none"
-    return ValueError(
-        f"it is not clear what one datum is: {problem} (vectorised plates by site: {listed}); put "
-        "the data into a plate and name it, datum=...; sites of a loop have no weights"
-    )
-
-
-def _shape(axes: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-    """Return the shape with the sizes of plates on their axes and ones elsewhere."""
-    shape = [1] * -min(axis for axis, _ in axes)
-    for axis, size in axes:
-        shape[axis] = size
-    return tuple(shape)
-
-
-def count_masked(fn: Any, mask: Any = None) -> int:
-    """Return how many elements of an observation a mask hides, at any depth."""
-    shown, masks = np.ones(fn.batch_shape + fn.event_shape, bool), [(mask, fn.event_dim)]
-    while hasattr(fn, "base_dist") and not hasattr(fn, "transforms"):
-        masks.append((getattr(fn, "_mask", None), fn.event_dim))
-        fn = fn.base_dist
-    for part, event_dim in masks:
-        if part is not None:
-            batch = np.asarray(part.cpu() if hasattr(part, "cpu") else part)
-            shown = shown & batch.reshape(batch.shape + (1,) * event_dim)
-    return int(np.sum(~shown))
 
 
 class NotAnOptimum(ValueError):

@@ -13,15 +13,10 @@ from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.numerics.pareto import ImportanceWeights, check_ratios, smooth_weights
 from moment_calculus.predictions.moments import Moments
 from moment_calculus.predictions.site import checked_count
+from moment_inference.host import Linearised, Perturbation, Quantity
 from moment_inference.response.corrected_moments import CorrectedMoments
 from moment_inference.response.inverse_curvature import ENTRIES, MOST
-from moment_inference.response.problem import (
-    Functional,
-    Perturbation,
-    Quantities,
-    Quantity,
-    check_reliable,
-)
+from moment_inference.response.problem import Quantities, check_reliable
 
 FEWER_ROWS = "predict fewer rows at once"
 DRAWS = 10_000  # for weighted moments
@@ -107,7 +102,7 @@ class Response(CorrectedMoments):
         predictive = self.problem.predictive(args, named)
         for shape, joint in zip(predictive.sources.shapes, predictive.joint, strict=True):
             self._curvature.check_size(math.prod(shape) * (shape[-1] if joint else 1), FEWER_ROWS)
-        with self.problem.precision():
+        with self.problem.context():
             return predictive.corrected(self._moments(predictive.sources, predictive.joint, MOST))
 
     def influence(self, of: Quantity, *args: Any, datum: str | None = None, **named: Any) -> Any:
@@ -222,7 +217,7 @@ class Response(CorrectedMoments):
         return [self._moments_of(quantities.functional, *part) for part in parts]
 
     def _moments_of(
-        self, functional: Functional, part: slice, shape: tuple[int, ...], joint: bool
+        self, functional: Linearised, part: slice, shape: tuple[int, ...], joint: bool
     ) -> Moments:
         mean = self._array(functional.value[part].reshape(shape))
         if not joint:
@@ -266,5 +261,5 @@ class Response(CorrectedMoments):
         return self._moments_from(mean, covariance=self._array(weights.covariance(values)))
 
     def _moments_from(self, mean: Any, **second: Any) -> Moments:
-        with self.problem.precision():
+        with self.problem.context():
             return Moments(mean, **second)

@@ -9,7 +9,8 @@ import numpy as np
 import scipy
 from numpy.linalg import LinAlgError
 
-from moment_inference.response.problem import Functional, Indefinite, Undetermined
+from moment_inference.host import Linearised
+from moment_inference.response.problem import Indefinite, Undetermined
 
 NULL = 1e-12  # curvature, relative to the largest, that may be nothing but rounding
 FLAT = 1e-4  # relative negative curvature that redundant parameters have near an optimum
@@ -296,7 +297,7 @@ class Arrow:
         """Return how many directions :meth:`blocks` pushes through a functional."""
         return self.partition.products + self.partition.local.shape[1] + 1
 
-    def blocks(self, functional: Functional, part: slice, width: int) -> np.ndarray | None:
+    def blocks(self, functional: Linearised, part: slice, width: int) -> np.ndarray | None:
         """Return diagonal blocks of G H⁻¹ Gᵀ; None if quantities mix elements."""
         own, elements, border = self._jacobian_parts(functional)
         probe = np.random.default_rng(0).normal(size=self._size)
@@ -312,7 +313,7 @@ class Arrow:
         own_part = _products(whitened, width) * (among[:, :, None] == among[:, None])
         return own_part + _products(self._whitened_border(rest.T).T, width)
 
-    def _jacobian_parts(self, functional: Functional) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _jacobian_parts(self, functional: Linearised) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return G by own elements [d, k], these [d], and G by the border [d, g]."""
         local, border = self.partition.local, self.partition.border
         # Push ones, and the numbers of the elements: the ratio of the results tells the

@@ -22,6 +22,7 @@ from moment_inference.criticism.fitted_model import (
     posterior_type_error,
 )
 from moment_inference.optimisation.outcome import Fit
+from moment_inference.response.problem import Problem
 from numpyro_moments.draws.model import NumPyroModel, is_latent_draw, log_density
 from numpyro_moments.evaluation.arguments import Precision, apart, in_jax
 from numpyro_moments.evaluation.programs import Programs
@@ -29,7 +30,8 @@ from numpyro_moments.fitting.storing import sampled_sites
 from numpyro_moments.objectives.alpha import check_density
 from numpyro_moments.objectives.base import Program
 from numpyro_moments.prediction.predict import predict_by
-from numpyro_moments.response.linear_response import LinearResponse, NumPyroProblem, problem_of
+from numpyro_moments.response.linear_response import LinearResponse
+from numpyro_moments.response.program import TrainedProgram
 from numpyro_moments.sites.subsamples import Whole
 from numpyro_moments.sites.traces import bind
 
@@ -95,12 +97,11 @@ class NumPyroPosterior(Posterior):
             args, named = in_jax((args, dict(named)), self.precision.double)
         return replace(model, args=args, named=named)
 
-    def problem(self, objective: Any) -> NumPyroProblem:
+    def problem(self, objective: Any) -> Problem:
         """Return guide and model at the trained parameters."""
-        model, guide, args, named, params = self.program
-        return problem_of(model, guide, (args, named), params, objective)
+        return Problem(TrainedProgram.of(*self.program, objective))
 
-    def linear_response(self, problem: NumPyroProblem, tolerance: float) -> LinearResponse:
+    def linear_response(self, problem: Problem, tolerance: float) -> LinearResponse:
         """Compute the linear response."""
         return LinearResponse(problem, tolerance)
 
@@ -129,7 +130,7 @@ def posterior_of(
     if isinstance(posterior, Fit):
         posterior, params = posterior.guide, posterior.params
     response = isinstance(posterior, LinearResponse)
-    precision = posterior.problem.precision if response else Precision.of(params)
+    precision = posterior.problem.program.precision if response else Precision.of(params)
     with precision():
         args, named = in_jax((args, dict(named)), precision.double)
     program = Program(model, posterior, args, dict(named), params or {})
@@ -150,15 +151,14 @@ def posterior_of(
 
 
 def _of_response(response: LinearResponse, program: Program, keys: Keys) -> NumPyroPosterior:
-    problem = response.problem
-    assert isinstance(problem, NumPyroProblem)
+    trained: Any = response.problem.program
 
     def draws(count: int, key: Any) -> Draws:
         generator = np.random.default_rng(np.asarray(jax.random.bits(key, [4])))
         return Draws.of_response(response, generator, checked_count(count))
 
-    program = program._replace(parameters=problem.params)
-    return NumPyroPosterior(program, problem.precision, keys, draws)
+    program = program._replace(parameters=trained.params)
+    return NumPyroPosterior(program, trained.precision, keys, draws)
 
 
 def _guide_draws(program: Program, count: int, key: Any) -> Draws:

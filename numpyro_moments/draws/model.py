@@ -22,7 +22,8 @@ from moment_inference.criticism.model_with_draws import (
     constant_data,
     part_of_plate,
 )
-from moment_inference.response.problem import plate_axes, unknown_site
+from moment_inference.response.data import plate_axes
+from moment_inference.response.problem import unknown_site
 from numpyro_moments.draws.by_numpy import DrawnByNumPy
 from numpyro_moments.evaluation.arguments import Precision, Static, apart
 from numpyro_moments.evaluation.failure_causes import observe
@@ -248,11 +249,13 @@ class NumPyroModel(SitesOfFirstRun):
 
         return self._each(("replicate", *self.latent), drawn, values)
 
-    def quantity(self, of: str | Callable, values: Arrays) -> tuple[list[np.ndarray], Any]:
-        """Return arrays [draws, ...] of a site, or a function of sites, and their tree."""
+    def quantity(
+        self, of: str | Callable, values: Arrays
+    ) -> tuple[list[np.ndarray], Callable[[list[Any]], Any]]:
+        """Return arrays [draws, ...] of a site, or a function of sites, and what arranges alike."""
         if isinstance(of, str) and of not in self.latent and not _is_deterministic(self._site(of)):
             # Of an observed site the mean counts.
-            return [np.asarray(self.mixtures(values)[of].parts.mean)], jax.tree.structure(0)
+            return [np.asarray(self.mixtures(values)[of].parts.mean)], lambda parts: parts[0]
 
         def run(values: Mapping[str, Any], key: Any, data: list | None) -> Any:
             trace = self._trace(key, values, data, observing(predicting=True))
@@ -261,7 +264,8 @@ class NumPyroModel(SitesOfFirstRun):
 
         each = self._each_of(of) if callable(of) else self._each
         name = "quantity", None if callable(of) else of
-        return jax.tree.flatten(each(name, run, values))
+        arrays, tree = jax.tree.flatten(each(name, run, values))
+        return arrays, lambda parts: jax.tree.unflatten(tree, parts)
 
     def _site(self, name: str) -> dict:
         with self.precision(), handlers.block():

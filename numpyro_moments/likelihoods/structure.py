@@ -121,6 +121,12 @@ def constrained_values(fn: Any) -> Iterator[tuple[str, Any, Constraint]]:
                 yield name, attribute, known[name]
 
 
+def random_parameters(fn: Any) -> list[tuple[Any, int]]:
+    """Return the random values inside a distribution, and how many axes are of one element."""
+    axes = {id(value): kind.event_dim for _, value, kind in constrained_values(fn)}
+    return [(value, axes.get(id(value), 0)) for value in random_leaves(fn)]
+
+
 def _constraints(fn: Any) -> dict[str, Constraint]:
     """Return constraints by parameter, also those of the base classes of a distribution's class."""
     # A NegativeBinomial2 derives the rate that its base class constrains.

@@ -9,14 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from moment_inference.criticism.stored_predictions import as_bytes
-from numpyro_moments.likelihoods.structure import constrained_values, random_leaves, stripped
+from numpyro_moments.likelihoods.structure import random_parameters, stripped
 
 
 def stored(name: str, fn: Any) -> bytes:
     """Return a site's distribution as bytes; raise UnsupportedMoments if it has no such form."""
     fn = stripped(fn)
-    axes = {id(value): kind.event_dim for _, value, kind in constrained_values(fn)}
-    values = [(value, axes.get(id(value), 0) > 0) for value in random_leaves(fn)]
+    values = [(value, axes > 0) for value, axes in random_parameters(fn)]
     return as_bytes(name, fn, values, _reduce)
 
 

@@ -25,13 +25,15 @@ from moment_inference.criticism.fitted_model import (
     posterior_type_error,
 )
 from moment_inference.optimisation.outcome import Fit
+from moment_inference.response.problem import Problem
 from pyro_moments.draws.model import PyroModel, log_density, map_over_draws
 from pyro_moments.fitting.parameters import has_float64, to_float64
 from pyro_moments.objectives.alpha import check_density
 from pyro_moments.objectives.base import Program
 from pyro_moments.prediction.predict import predict_by
 from pyro_moments.response.evaluation_context import SEED_LIMIT, EvaluationContext
-from pyro_moments.response.linear_response import LinearResponse, PyroProblem, problem_of
+from pyro_moments.response.linear_response import LinearResponse
+from pyro_moments.response.program import TrainedProgram
 from pyro_moments.sites.subsamples import without_subsampling
 from pyro_moments.sites.traces import bind, is_latent, is_sample
 
@@ -71,16 +73,14 @@ class PyroPosterior(Posterior):
         args, named = self.context.cast_arguments(args, named)
         return replace(model, args=args, named=named)
 
-    def problem(self, objective: Any) -> PyroProblem:
+    def problem(self, objective: Any) -> Problem:
         """Return guide and model at the trained parameters."""
-        model, guide, args, named, _ = self.program
-        params: Any = self.params
-        return problem_of(model, guide, (args, named), params, objective, self.context.use_float64)
+        how = self.params, objective, self.context.use_float64
+        return Problem(TrainedProgram.of(*self.program[:4], *how))
 
-    def linear_response(self, problem: PyroProblem, tolerance: float) -> LinearResponse:
+    def linear_response(self, problem: Problem, tolerance: float) -> LinearResponse:
         """Compute the linear response."""
-        with problem.precision():
-            return LinearResponse(problem, tolerance)
+        return LinearResponse(problem, tolerance)
 
     def with_approximation(self, other: Any) -> PyroPosterior:
         """Return a linear response, or chains, with the same model and arguments."""
@@ -124,14 +124,13 @@ def posterior_of(
 
 
 def _of_response(response: LinearResponse, program: Program) -> PyroPosterior:
-    problem = response.problem
-    assert isinstance(problem, PyroProblem)
+    context: Any = response.problem.program.evaluation
 
     def draws(count: int) -> Draws:
         generator = np.random.default_rng(int(torch.randint(SEED_LIMIT, (), device="cpu")))
         return Draws.of_response(response, generator, checked_count(count))
 
-    return PyroPosterior(program, problem.context, draws, problem.context.device)
+    return PyroPosterior(program, context, draws, context.device)
 
 
 def _in_precision(program: Program, double: bool) -> Program:

@@ -32,7 +32,8 @@ from moment_inference.criticism.model_with_draws import (
     constant_data,
     part_of_plate,
 )
-from moment_inference.response.problem import plate_axes, unknown_site
+from moment_inference.response.data import plate_axes
+from moment_inference.response.problem import unknown_site
 from pyro_moments._host import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from pyro_moments.evaluation.failure_causes import observe, prepared
 from pyro_moments.evaluation.wrappers import WRAPPERS
@@ -286,8 +287,10 @@ class PyroModel(SitesOfFirstRun):
         """Return the joint log density [draws] of latent sites [draws, ...] and observations."""
         return self._map_draws(lambda values: log_density(self._nodes(values).values()), values)
 
-    def quantity(self, of: str | Callable, values: Arrays) -> tuple[list[np.ndarray], Any]:
-        """Return a site, or a function of sites, for each draw: arrays [draws, ...] and their tree.
+    def quantity(
+        self, of: str | Callable, values: Arrays
+    ) -> tuple[list[np.ndarray], Callable[[list[Any]], Any]]:
+        """Return arrays [draws, ...] of a site, or a function of sites, and what arranges alike.
 
         Of an observed site it is the mean. A function gets the latent and the
         deterministic sites.
@@ -297,7 +300,7 @@ class PyroModel(SitesOfFirstRun):
             and of not in self.latent
             and not is_deterministic_value(self._site(of))
         ):
-            return tree_flatten(to_numpy(self.mixtures(values)[of].parts.mean))
+            return [to_numpy(self.mixtures(values)[of].parts.mean)], lambda parts: parts[0]
 
         def run(values: Mapping[str, torch.Tensor]) -> Any:
             nodes = self._nodes(values, LeaveUndrawn(frozenset(self.latent)))
@@ -307,7 +310,8 @@ class PyroModel(SitesOfFirstRun):
             result = sites[of] if isinstance(of, str) else of(sites)
             return tree_map(lambda part: torch.as_tensor(part, device=self.device), result)
 
-        return tree_flatten(self._map_draws(run, values))
+        arrays, tree = tree_flatten(self._map_draws(run, values))
+        return arrays, lambda parts: tree_unflatten(parts, tree)
 
     def _site(self, name: str) -> Any:
         nodes = self._nodes(self._tensors(self.latent), LeaveUndrawn(frozenset(self.latent)))

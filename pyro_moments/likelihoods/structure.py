@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.distributions import Distribution
+from torch.distributions import Distribution, constraints
 from torch.distributions.transforms import Transform
 
 from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.operations.backward.settled import settle_parameters
-from pyro_moments.evaluation.tensor import MomentTensor
+from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.evaluation.wrappers import WRAPPERS
 
 # Types that contain no random tensor.
@@ -54,6 +54,17 @@ def constrained_tensors(
             yield from constrained_tensors(attribute, kind)
         elif isinstance(attribute, kind) and name in fn.arg_constraints:
             yield name, attribute, fn.arg_constraints[name]
+
+
+def random_parameters(fn: Any) -> list[tuple[Any, int]]:
+    """Return the random values inside a distribution, and how many axes are of one element."""
+    axes = {id(tensor): _event_dim(fn, kind) for _, tensor, kind in constrained_tensors(fn)}
+    return [(unwrap(tensor), axes.get(id(tensor), 0)) for tensor in random_tensors(fn)]
+
+
+def _event_dim(fn: Any, constraint: Any) -> int:
+    # That of a Delta's value, which a reparameteriser leaves behind, depends on the site.
+    return fn.event_dim if constraints.is_dependent(constraint) else constraint.event_dim
 
 
 def with_plain_tensors(fn: Any, tensors: Mapping[int, torch.Tensor], shape: torch.Size) -> Any:

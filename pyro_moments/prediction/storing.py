@@ -5,25 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.distributions import constraints
 
 from moment_calculus.predictions.moments import without_gradient
 from moment_inference.criticism.stored_predictions import as_bytes
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
-from pyro_moments.likelihoods.structure import constrained_tensors, random_tensors
+from pyro_moments.likelihoods.structure import random_parameters
 
 
 def stored(name: str, fn: Any) -> bytes:
     """Return a site's distribution as bytes; raise UnsupportedMoments if it has no such form."""
-    axes = {id(tensor): _event_axes(fn, kind) for _, tensor, kind in constrained_tensors(fn)}
-    values = [(unwrap(tensor), axes.get(id(tensor), 0) > 0) for tensor in random_tensors(fn)]
+    values = [(value, axes > 0) for value, axes in random_parameters(fn)]
     with torch.no_grad(), full_precision():
         return as_bytes(name, fn, values, _reduce)
-
-
-def _event_axes(fn: Any, constraint: Any) -> int:
-    return fn.event_dim if constraints.is_dependent(constraint) else constraint.event_dim
 
 
 def _reduce(part: Any) -> Any:

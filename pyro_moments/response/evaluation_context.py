@@ -68,9 +68,10 @@ class FixedParameters:
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
-        """Return the context; it is a no-op when nested inside itself."""
+        """Return the context; nested inside itself it turns gradients on, and no more."""
         if self._is_active:
-            yield
+            with torch.enable_grad():
+                yield
             return
         self._is_active = True
         try:

@@ -11,7 +11,7 @@ import pyro.distributions
 import pytest
 import torch
 
-from moment_inference.response.problem import count_masked
+from moment_inference.response.data import count_masked
 from tests.checks.marks import IN_PYRO
 from tests.response.models import doubles, fresh, generalised, response
 from tests.response.oracle import NOISE, regression

@@ -66,7 +66,7 @@ def everything(response):
 @pytest.mark.parametrize("clear", [False, True])
 def test_later_training(response, clear):
     before = everything(response)
-    guide = response.problem.guide
+    guide = response.problem.program.guide
     if clear:
         pyro.clear_param_store()
         guide = DVIGuide()
