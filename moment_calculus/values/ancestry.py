@@ -20,11 +20,11 @@ from typing import Any
 
 from moment_calculus.errors import OR_DRAW_ALL, UnsupportedMoments
 from moment_calculus.values.gaussian import Gaussian, Root
+from moment_calculus.values.protocols import Rewritable, Switched
 from moment_calculus.values.spread import Spread, overlap
-from moment_calculus.values.step import Entries, Step, entries_of
+from moment_calculus.values.step import Entries, entries_of
 
 MOST_MASKS = 4
-_KEY = "branches"
 
 
 def ancestors(
@@ -151,21 +151,31 @@ def branches_of(value: Gaussian) -> Branches | None:
     components. A linear map ends them: its outputs see many masks, and are taken as
     Gaussian.
     """
+    return from_inputs(value, "branches", Switched, _branches)
+
+
+def _branches(value: Gaussian, parts: list[Branches | None]) -> Branches | None:
+    return value.step.branches(value, parts) if isinstance(value.step, Switched) else None
+
+
+def from_inputs(value: Gaussian, key: str, kinds: Any, compute: Callable[..., Any]) -> Any:
+    """Return what is computed of a value from that of its inputs, and remembered by a key.
+
+    It is asked of the inputs of steps of some kinds; a chain may be too long for a recursion.
+    """
     waiting = [value]
     while waiting:
         current = waiting[-1]
-        has_branches = type(current.step).branches is not Step.branches
-        sources = current.step.inputs if has_branches else ()
-        unknown = [source for source in sources if _KEY not in source.memo.arrays]
+        sources = current.step.inputs if isinstance(current.step, kinds) else ()
+        unknown = [source for source in sources if key not in source.memo.arrays]
         if unknown:
             waiting.extend(unknown)
             continue
         found = current.memo.arrays
-        if _KEY not in found:
-            parts = [source.memo.arrays[_KEY] for source in sources]
-            found[_KEY] = current.step.branches(current, parts)
+        if key not in found:
+            found[key] = compute(current, [source.memo.arrays[key] for source in sources])
         waiting.pop()
-    return value.memo.arrays[_KEY]
+    return value.memo.arrays[key]
 
 
 def combine_branches(
@@ -214,7 +224,8 @@ def _compute_vector(value: Gaussian) -> Gaussian | None:
             entries,
             Spread(value.variance, covariance, value.propagation.has_full_covariance),
         )
-    return value.step.as_vector(value)
+    step = value.step
+    return step.as_vector(value) if isinstance(step, Rewritable) else None
 
 
 def _root(value: Gaussian, entries: Entries | None, spread: Spread) -> Gaussian:

@@ -23,13 +23,18 @@ from moment_calculus.numerics.arrays import (
 from moment_calculus.numerics.private_apis import trace_of
 from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.gaussian import Gaussian
+from moment_calculus.values.protocols import Rewritable
 from moment_calculus.values.spread import (
     features_last,
     from_features_last,
     overlap,
     rows_scaled,
 )
-from moment_calculus.values.step import covariance_of_entries, elementwise_covariance_of_entries
+from moment_calculus.values.step import (
+    Product,
+    covariance_of_entries,
+    elementwise_covariance_of_entries,
+)
 
 
 def cross_covariance(left: Gaussian, right: Gaussian) -> Array | None:
@@ -138,11 +143,10 @@ class Query:
 
     def _with_move_first(self, newer: Gaussian, older: Gaussian) -> Array | None:
         """Return the covariance with a move applied before the step of the moved value, or None."""
-        if (inner := newer.step.move_inputs_first(newer)) is not None:
+        if (inner := _moved_first(newer)) is not None:
             return self.cross(inner, older)
-        if (inner := older.step.move_inputs_first(older)) is not None:
-            return self.cross(newer, inner)
-        return None
+        inner = _moved_first(older)
+        return None if inner is None else self.cross(newer, inner)
 
     def by_inputs(self, value: Gaussian, other: Gaussian) -> Array | None:
         """Return Cov(value, other) by the inputs of the value; None if it has none, or unknown."""
@@ -150,7 +154,7 @@ class Query:
         shared = [place for place, source in enumerate(step.inputs) if overlap(source, other)]
         if not step.inputs or not all(map(step.follows, shared)):
             return None  # before anything is computed: the way back may be long
-        total: Any = self.second_order(value, other) if step.is_product else 0.0
+        total: Any = self.second_order(value, other) if isinstance(step, Product) else 0.0
         query = self._behind(step)
         for place in shared if total is not None else ():
             cross = query.cross(step.inputs[place], other)
@@ -206,6 +210,11 @@ class Query:
             serials = {ancestor.serial for ancestor in ancestors(later)}
             lineage = self.answers.keep(later, LINEAGE, serials)
         return value.serial in lineage
+
+
+def _moved_first(value: Gaussian) -> Gaussian | None:
+    step = value.step
+    return step.move_inputs_first(value) if isinstance(step, Rewritable) else None
 
 
 def _features(value: Gaussian) -> int:

@@ -34,6 +34,7 @@ from moment_calculus.values.ancestry import from_vector_parts
 from moment_calculus.values.backward.narrow import of_functions
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.lags import Along, Pairs, lag_covariance, shifted
+from moment_calculus.values.protocols import KnowsLags, Rewritable, Switched
 from moment_calculus.values.spread import (
     Spread,
     batch_shape,
@@ -42,11 +43,11 @@ from moment_calculus.values.spread import (
     from_features_last,
     rows_scaled,
 )
-from moment_calculus.values.step import Added, OfOneSource, Step
+from moment_calculus.values.step import Added, OfOneSource
 
 
 @dataclass(frozen=True, eq=False)
-class Affine(OfOneSource):
+class Affine(OfOneSource, KnowsLags, Rewritable, Switched):
     """The step of scale · x + shift, component by component."""
 
     scale: Any  # number, or array that broadcasts to the shape of x; so is the shift
@@ -193,15 +194,17 @@ LAG_ORDER = 8  # terms of the series for lags
 
 
 @dataclass(frozen=True, eq=False)
-class _Applied(Step):
+class Applied(KnowsLags, Rewritable):
     """The step of f(x) for a Gaussian x."""
 
     function: tuple[Gaussian, Any]  # x and f
-    line: str = ""
+    line: str = ""  # file and line of the user, if the rule book adds a term for the function
     componentwise = True
+    nonlinear = True
 
     @property
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
+        """Return x."""
         return self.function[:1]
 
     @property
@@ -217,7 +220,7 @@ class _Applied(Step):
         return with_rule_book(base, activation).gain(base.mean, base.variance)
 
     @cached_property
-    def quadratic(self) -> tuple[Gaussian, Gaussian, Array]:
+    def quadratic(self) -> tuple[Gaussian, Gaussian, Array]:  # type: ignore[override]
         """Return x, x and ½ E f″, the part of second order."""
         base = self.function[0]
         scale, second = safe_scale(base.variance), self._hermite(2)[1]
@@ -294,6 +297,7 @@ class _Applied(Step):
     def elementwise_covariance_with(
         self, value: Gaussian, other: Gaussian, query: Any
     ) -> Array | None:
+        """Return that with a function by both functions, unless one is computed from the other."""
         newer, older = (value, other) if value.serial > other.serial else (other, value)
         if other.step.function is None or query.precedes(older, newer):
             return None
@@ -314,14 +318,15 @@ class _Applied(Step):
         )
 
     def pairs(self, value: Gaussian, pairs: Pairs | Along) -> Array | None:
+        """Return the covariances by Mehler's series, of which the rest counts as one term."""
         base = self.function[0]
         between = pairs.covariances(base)
         if between is None:
             return None
         arrays = value.memo.arrays
-        if _Applied not in arrays:
-            arrays[_Applied] = self._coefficients(value)
-        (left, right), *terms, (some, others) = map(pairs.ends, arrays[_Applied])
+        if Applied not in arrays:
+            arrays[Applied] = self._coefficients(value)
+        (left, right), *terms, (some, others) = map(pairs.ends, arrays[Applied])
         xp, rho = namespace(between), clipped_correlation(between, left * right)
         # the rest as one term, exact at ρ = 1; where ρ < 0 its signs are unknown
         total = xp.clip(rho, min=0.0) * (some * others)
@@ -330,6 +335,7 @@ class _Applied(Step):
         return total
 
     def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian:
+        """Return the function of the moved x, with moved arrays."""
         base, activation = self.function
         activation = with_arrays_moved(activation, move.move, base.shape)
         # A sweep asks for the function of the moved base, not for the moved function.
@@ -338,6 +344,7 @@ class _Applied(Step):
         )
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
+        """Return the function of x as a vector."""
         base, activation = self.function
         return from_vector_parts(lambda part: apply_activation(part, activation), base)
 
@@ -382,7 +389,7 @@ def _with_moments(base: Gaussian, activation: Any) -> Gaussian:
     return Gaussian(
         mean,
         Spread(variance, covariance),
-        _Applied((base, activation), line),
+        Applied((base, activation), line),
         axis=base.axis,
         ties=base.ties,
         propagation=base.propagation,
@@ -391,7 +398,9 @@ def _with_moments(base: Gaussian, activation: Any) -> Gaussian:
 
 def function_first(base: Gaussian, apply: Callable[[Gaussian], Gaussian]) -> Gaussian | None:
     """Return a function of a value by that of its inputs, where a sweep backwards needs it."""
-    return base.step.function_first(base, apply) if base.propagation.is_backward else None
+    if not base.propagation.is_backward or not isinstance(base.step, Rewritable):
+        return None
+    return base.step.function_first(base, apply)
 
 
 def _covariance(base: Gaussian, activation: Any, variance: Array) -> Array:

@@ -35,7 +35,7 @@ from moment_calculus.values.spread import (
     from_features_last,
     union,
 )
-from moment_calculus.values.step import Added, Entries, Step, covariance_by_older
+from moment_calculus.values.step import Added, Entries, Opaque, Step, covariance_by_older
 
 _serials = itertools.count()
 
@@ -44,7 +44,7 @@ _serials = itertools.count()
 class Root(Step):
     """The step of a value that no other value made: a latent site, or the user's own input."""
 
-    weight: bool = False
+    weight: bool = False  # see :func:`is_weight`
     entries_override: Entries | None = None  # entries of another site that are its components
 
     def entries(self, value: Gaussian) -> Entries | None:
@@ -83,9 +83,9 @@ class Gaussian:
 
     __slots__ = (
         "__weakref__",
-        "_memo",
         "axis",
         "mean",
+        "memo",
         "propagation",
         "serial",
         "spread",
@@ -109,12 +109,11 @@ class Gaussian:
         self.step = Root() if step is None else step
         if self.step.inputs:
             count_mean(mean)
-        _ = self.step.linear_in_chains  # cached now: asked later, it would recurse too deeply
         self.support = union(self.step.inputs) if support is None else support
         roots = Ties.NONE if spread.plain else Ties.FEATURES
         self.ties = (Ties.ALL if self.step.inputs else roots) if ties is None else ties
         self.propagation = propagation or Propagation()
-        self._memo: Memo | None = None
+        self.memo = Memo()
         self.serial = next(_serials)
 
     @property
@@ -149,13 +148,6 @@ class Gaussian:
         while value.step.componentwise:
             value = value.step.inputs[0]
         return value
-
-    @property
-    def memo(self) -> Memo:
-        """Return the cache of results computed from this value."""
-        if self._memo is None:
-            self._memo = Memo()
-        return self._memo
 
     @property
     def has_covariance(self) -> bool:
@@ -207,6 +199,15 @@ class Gaussian:
     def gaussian(self) -> Gaussian:
         """Return the value itself: its moments are known."""
         return self
+
+
+def is_weight(value: Any) -> bool:
+    """Return whether a value is a latent matrix as a whole, not a batch of latent vectors.
+
+    Its product with columns that are not random then has the rows as features.
+    """
+    step = value.step
+    return isinstance(step, Root | Opaque) and step.weight
 
 
 ALL = slice(None)

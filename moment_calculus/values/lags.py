@@ -14,6 +14,7 @@ from typing import Any
 
 from moment_calculus.numerics.arrays import Array, axis_moved, device, identity_like, namespace
 from moment_calculus.values.gaussian import Gaussian
+from moment_calculus.values.protocols import KnowsLags
 from moment_calculus.values.spread import batch_shape, from_features_last, share_sites
 
 Offset = tuple[int, ...]
@@ -75,7 +76,7 @@ class Pairs:
         """Return the covariances, [kinds, *counts]; None if they are unknown."""
         simple = value.independent or value.batch_independent or self._has_others(value)
         if not simple and self.are_few:
-            covariance = value.step.pairs(value, self)
+            covariance = _asked(value, self)
             if covariance is not NotImplemented:
                 return covariance
         parts = []
@@ -151,9 +152,7 @@ class Along:
             shape = [1] * len(value.shape)
             shape[self.axis] = size
             return xp.reshape(same, (size, *shape)) * value.variance
-        covariances = value.step.pairs(value, self)
-        if covariances is NotImplemented:
-            covariances = pairs_of_terms(value, self) if value.step.identity else None
+        covariances = _of_step(value, self)
         if covariances is None:
             return None
         return namespace(covariances).broadcast_to(covariances, (size, *value.shape))
@@ -205,7 +204,8 @@ def _lag(value: Gaussian, offset: Offset) -> Array | None:
     if value.independent or (value.batch_independent and not _feature_offset(value, offset)):
         like, shape = value.variance, remaining(value.shape, offset)
         return namespace(like).zeros(shape, dtype=like.dtype, device=device(like))
-    covariance = value.step.lag(value, offset)
+    step = value.step
+    covariance = step.lag(value, offset) if isinstance(step, KnowsLags) else NotImplemented
     if covariance is not NotImplemented:
         return covariance
     if along_features(value, offset):
@@ -215,11 +215,22 @@ def _lag(value: Gaussian, offset: Offset) -> Array | None:
         along = Along(places[0] - len(offset))
         if (covariances := along.covariances(value)) is not None:
             return along.at(covariances, offset[places[0]])
-    pairs = Pairs.at(offset, value.shape)
-    covariance = value.step.pairs(value, pairs)
-    if covariance is NotImplemented:
-        covariance = pairs_of_terms(value, pairs) if value.step.identity else None
+    covariance = _of_step(value, Pairs.at(offset, value.shape))
     return None if covariance is None else covariance[0]
+
+
+def _asked(value: Gaussian, pairs: Pairs | Along) -> Any:
+    """Return what the step knows of pairs; NotImplemented if it does not say."""
+    step = value.step
+    return step.pairs(value, pairs) if isinstance(step, KnowsLags) else NotImplemented
+
+
+def _of_step(value: Gaussian, pairs: Pairs | Along) -> Array | None:
+    """Return what the step knows of pairs, else the sum of those of the inputs, or None."""
+    covariances = _asked(value, pairs)
+    if covariances is not NotImplemented:
+        return covariances
+    return pairs_of_terms(value, pairs) if value.step.identity else None
 
 
 def shifted(array: Array, offset: Sequence[int]) -> tuple[Array, Array]:

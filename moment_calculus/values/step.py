@@ -115,27 +115,16 @@ class Step:
             independent (diagonal mode).
         drops_covariance: whether the inputs depend on each other and were summed as if
             they did not.
-        repeats: whether a component of the input may be several components of the value.
         affine: the only input x, a scale and a shift (arrays or numbers that are not
             random), if the value is scale · x + shift component by component.
         function: the Gaussian x and the function f, as a pair, if the value is f(x).
-        line: file and line of the user, if the rule book adds a term for the function.
-        is_product: whether the value is the product of its two inputs.
-        is_sum: whether the value is the sum of its two inputs.
-        joint: the function, if the value is one of several Gaussians, element by element.
-        expected_map: x and the expected M [outputs, inputs], if the value is M x plus noise.
-        weight: whether the value is a latent matrix as a whole, not a batch of latent
-            vectors; its product with columns that are not random then has the rows as
-            features.
-        data: whether the value is data with noise of their own: input of a map, never its
-            weight.
-        symmetric: whether the value is a symmetric matrix.
-        linear_in_chains: whether the value is linear in latent chains and its components
-            depend on each other in no other way; then sums and maps use its covariance in
-            diagonal mode too.
+        nonlinear: whether the value is a nonlinear function or a product, known by its moments
+            alone.
+        quadratic: x, y and a weight, an array of the value's shape or None for one, of the
+            second-order part of the value, weight · ((x − E x)(y − E y) − Cov(x, y)).
 
     Covariances of a few values are also computed backwards, see :mod:`.backward`, by
-    :meth:`pull` and :meth:`own`.
+    :meth:`pull` and :meth:`own`. What only some kinds of steps answer is in :mod:`.protocols`.
     """
 
     inputs: tuple[Any, ...] = ()
@@ -143,33 +132,10 @@ class Step:
     componentwise: bool = False
     assumes_independence: bool = False
     drops_covariance: bool = False
-    repeats: bool = False
     affine: tuple[Any, Any, Any] | None = None
     function: tuple[Any, Any] | None = None
-    line: str = ""
-    is_product: bool = False
-    is_sum: bool = False
-    joint: Any = None
-    expected_map: tuple[Any, Any] | None = None
-    weight: bool = False
-    data: bool = False
-    symmetric: bool = False
-    linear_in_chains: bool = False
-
-    @property
-    def nonlinear(self) -> bool:
-        """Whether the value is a nonlinear function or a product, known by its moments alone."""
-        return self.is_product or self.function is not None
-
-    @property
-    def quadratic(self) -> tuple[Any, Any, Array | None] | None:
-        """The second-order part of the value, weight · ((x − E x)(y − E y) − Cov(x, y)).
-
-        Returns:
-            x, y, and the weight, an array of the value's shape or None for one; None
-            without such a part.
-        """
-        return (*self.inputs, None) if self.is_product else None
+    nonlinear: bool = False
+    quadratic: tuple[Any, Any, Array | None] | None = None
 
     def follows(self, place: int) -> bool:
         """Whether :meth:`through` can carry the covariance of an input over to the value.
@@ -214,30 +180,6 @@ class Step:
         pulled = transposed(lambda cross: self.through(place, cross), like, columns)
         return from_features_last(axis_moved(pulled, -1, 0), source.axis)
 
-    def pull_rows(self, value: Any, place: int, cotangent: Array, axis: int) -> Array | None:
-        """The summands of :meth:`pull`, one for each element along an axis that is mixed.
-
-        Args:
-            value: the value of this step.
-            place: index of the input.
-            cotangent: [n, *shape of the value].
-            axis: negative axis of the value.
-
-        Returns:
-            [n, elements along the axis, *shape of the input], or wider; None if that is not
-            known.
-        """
-        return None
-
-    def outer_inputs(self, value: Any, place: int) -> Array | None:
-        """The mean of x [..., in], if the value is M x for the input M [out, in]; else None.
-
-        Args:
-            value: the value of this step.
-            place: index of the input.
-        """
-        return None
-
     def same_rows(self, value: Any, place: int, axis: int) -> int | None:
         """The axis of an input, element by element of which an axis of the value is computed.
 
@@ -262,50 +204,6 @@ class Step:
             None for nothing.
         """
         return None
-
-    def own_lag(self, value: Any, offset: tuple[int, ...], absorbed: bool) -> Array | None:
-        """The covariance of what the step adds to components that are an offset apart.
-
-        Args:
-            value: the value of this step.
-            offset: along each axis; zero along that of the features.
-            absorbed: whether that is :meth:`absorbed`, in place of :meth:`own`.
-
-        Returns:
-            As :meth:`lag`; None if it is not known, and taken as zero.
-        """
-        return None
-
-    def own_along(self, value: Any, along: Any) -> Array | None:
-        """The covariances of :meth:`own` at all pairs of positions along an axis, in one pass.
-
-        Args:
-            value: the value of this step.
-            along: the axis, see :class:`.Along`.
-
-        Returns:
-            [positions, *shape of the value], or what broadcasts to it; None to ask for each
-            distance by :meth:`own_lag`.
-        """
-        return None
-
-    def absorbable(self, value: Any) -> tuple[int, ...]:
-        """Places of inputs, such as weights and biases, which add noise to components.
-
-        Used once, they make the components at one position independent of each other.
-
-        Args:
-            value: the value of this step.
-        """
-        return ()
-
-    def absorbed(self, value: Any) -> Added:
-        """What absorbable inputs and the step add together to the covariance of the value.
-
-        Args:
-            value: the value of this step.
-        """
-        raise NotImplementedError
 
     def covariance_with(self, value: Any, other: Any, query: Any) -> Array | None:
         """Cov(value, other), where the step knows more than its inputs; None if it is unknown.
@@ -350,96 +248,6 @@ class Step:
         """
         return None
 
-    def image_of_vector(self, value: Any) -> tuple[Any, Array] | None:
-        """The vector x and the constant matrix M, if the value is M x plus independent noise.
-
-        Args:
-            value: the value of this step, with its features on the trailing axis.
-
-        Returns:
-            x with features [..., d] and M [..., features, d]; None for any other value.
-        """
-        return None
-
-    def function_first(self, value: Any, apply: Callable[[Any], Any]) -> Any:
-        """The function of a value, from that of its inputs; None unless that knows more.
-
-        Args:
-            value: the value of this step.
-            apply: applies the function, which is the same for every element.
-        """
-        return None
-
-    def lag(self, value: Any, offset: tuple[int, ...]) -> Array | None:
-        """Covariance of every component with the one at an offset from it; None if unknown.
-
-        Args:
-            value: the value of this step.
-            offset: along each axis.
-
-        Returns:
-            Array of the covariances, or NotImplemented to take it from the covariance of
-            the features, or from :meth:`pairs`.
-        """
-        return NotImplemented
-
-    def pairs(self, value: Any, pairs: Any) -> Array | None:
-        """Covariances of pairs of components, [kinds, *counts]; None if unknown.
-
-        Args:
-            value: the value of this step.
-            pairs: which, see :class:`.Pairs`, none of a component with itself; or all along an
-                axis, :class:`.Along`, with the variances.
-
-        Returns:
-            Array of the covariances, or NotImplemented to take them from :meth:`lag`, and
-            where that does not know them, as the sum of those of the inputs.
-        """
-        return NotImplemented
-
-    def as_vector(self, value: Any) -> Any:
-        """The same value with its trailing axis as the feature axis; None if that is unknown.
-
-        Args:
-            value: the value of this step, a batch of scalars.
-        """
-        return None
-
-    def positive_sum(self, value: Any) -> Any:
-        """Return a sum of few positive functions by a linear map as ``joint``; else None."""
-        return None
-
-    def branches(self, value: Any, parts: Any) -> Any:
-        """The value under either outcome of a random mask; None if there is no mask.
-
-        Args:
-            value: the value of this step.
-            parts: for each input its branches, or None.
-
-        Returns:
-            :class:`moment_calculus.values.ancestry.Branches`.
-        """
-        return None
-
-    def pull_move_through(self, move: Any, like: Any) -> Any:
-        """The moved value, computed from moved inputs instead; None if that is not possible.
-
-        Args:
-            move: the step of the moved value.
-            like: the moved value.
-        """
-        return None
-
-    def move_inputs_first(self, value: Any) -> Any:
-        """The same value, with a move applied to the inputs of the moved step.
-
-        See :meth:`pull_move_through`.
-
-        Args:
-            value: the value of this step, which is a move.
-        """
-        return None
-
     def factors(self, value: Any) -> tuple[int, ...]:
         """Places of inputs given which the value is linear in the others; by default all.
 
@@ -464,15 +272,21 @@ class OfOneSource(Step):
 
     source: Any
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[Any, ...]:  # type: ignore[override]
         """Return the source as the only input."""
         return (self.source,)
 
-    @cached_property
-    def linear_in_chains(self) -> bool:  # type: ignore[override]
-        """Return whether the source is linear in latent chains."""
-        return self.source.step.linear_in_chains
+
+class Product(Step):
+    """Base step of the product of two inputs, or of one with itself."""
+
+    nonlinear = True
+
+    @property
+    def quadratic(self) -> tuple[Any, Any, None]:  # type: ignore[override]
+        """Return both factors."""
+        return (*self.inputs, None)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from moment_calculus.functions.table import Rescaled
 from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.values import Gaussian
 from moment_calculus.values.ancestry import ancestors
+from moment_calculus.values.elementwise import Applied
 from moment_calculus.values.propagation import RuleBook
 
 
@@ -20,13 +21,14 @@ def rule_terms(values: Iterable[Any], seen: set[int]) -> Iterator[tuple[str, Arr
     ``seen`` holds the numbers of values whose terms were taken before.
     """
     for part in itertools.chain.from_iterable(map(_computed_from, values)):
-        if part.step.function is None or part.serial in seen:
+        step = part.step
+        if not isinstance(step, Applied) or part.serial in seen:
             continue
         seen.add(part.serial)
-        base, function = part.step.function
+        base, function = step.function
         term = _term(base.propagation.rulebook, function, base.mean, base.variance)
         if term is not None:
-            yield _name(function.name, part.step.line), term
+            yield _name(function.name, step.line), term
 
 
 def _computed_from(value: Any) -> Iterator[Gaussian]:

@@ -99,7 +99,7 @@ always = lambda *_: True  # noqa: E731
 MUTANTS = [
     Mutant(
         "no residual of functions",
-        elementwise._Applied,
+        elementwise.Applied,
         "own",
         nothing,
         as_reference("perceptron of relu"),

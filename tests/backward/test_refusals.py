@@ -9,7 +9,7 @@ import pytest
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Step
-from moment_calculus.values.elementwise import _Applied
+from moment_calculus.values.elementwise import Applied
 from tests.backward.cases import by_derivatives, of_modes
 from tests.backward.programs import CASES
 from tests.backward.test_exact import check_equal
@@ -38,8 +38,8 @@ def test_values_that_mix_rows_are_exact_or_refused_by_their_bytes(case):
 
 def silenced(monkeypatch):
     """A function of a value that no longer knows how to go back."""
-    monkeypatch.setattr(_Applied, "pull", Step.pull)
-    monkeypatch.setattr(_Applied, "through", Step.through)
+    monkeypatch.setattr(Applied, "pull", Step.pull)
+    monkeypatch.setattr(Applied, "through", Step.through)
 
 
 def test_a_step_without_a_pull_is_named(monkeypatch):

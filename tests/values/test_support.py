@@ -17,9 +17,10 @@ from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values import Gaussian, Spread, Step, Ties, cross_covariance
+from moment_calculus.values import Gaussian, Spread, Ties, cross_covariance
 from moment_calculus.values.lags import lag_covariance
 from moment_calculus.values.propagation import Propagation
+from moment_calculus.values.protocols import KnowsLags
 from moment_calculus.values.spread import overlap
 
 generator = np.random.default_rng(3)
@@ -95,7 +96,7 @@ STATED = {"relu": 0.012, "leaky_relu": 0.012, "tanh": 0.0013, "sigmoid": 1e-5, "
 
 
 @dataclass(frozen=True, eq=False)
-class Lagged(Step):
+class Lagged(KnowsLags):
     """A value of which the covariance of neighbours is given."""
 
     known: np.ndarray

@@ -28,9 +28,12 @@ from moment_calculus.numerics.arrays import (
     solve,
     stop_gradient,
 )
+from moment_calculus.operations.elementwise.sums import Sum
+from moment_calculus.operations.linear.maps import LinearMap
 from moment_calculus.values.ancestry import as_vector
 from moment_calculus.values.gaussian import Gaussian
-from moment_calculus.values.spread import broadcast_shape
+from moment_calculus.values.spread import broadcast_shape, overlap
+from moment_calculus.values.step import entries_of
 
 JITTER = 1e-6  # relative increase of every variance, which makes a covariance definite
 
@@ -79,10 +82,7 @@ class LogitRoot:
             logits = as_vector(logits) or logits
         if logits.axis != -1:
             return cls(logits.mean, diagonal_matrix(safe_scale(logits.variance)), None)
-        if (
-            count > MAX_MATRIX_CLASSES
-            and (mapped := logits.step.image_of_vector(logits)) is not None
-        ):
+        if count > MAX_MATRIX_CLASSES and (mapped := _image_of_vector(logits)) is not None:
             source, matrix = mapped
             if source.shape[-1] < count:
                 return cls._of_features(logits, source, matrix)
@@ -295,3 +295,29 @@ def _bound(tilt: Array, raised_mean: Array, covariance: Array) -> Array:
 
 def _product(matrix: Array, vector: Array) -> Array:
     return (matrix @ vector[..., None])[..., 0]
+
+
+def _image_of_vector(value: Gaussian) -> tuple[Gaussian, Array] | None:
+    """Return x [..., d] and the constant M, if a value is M x plus independent noise; else None."""
+    step = value.step
+    if isinstance(step, LinearMap):
+        has_own_weights = step.mapped is not None and step.separate_weights
+        return (step.mapped, step.matrix) if has_own_weights else None  # type: ignore[return-value]
+    if not isinstance(step, Sum) or overlap(*step.inputs):
+        return None
+    for term, other in (step.inputs, step.inputs[::-1]):
+        if _is_noise(other) and term.shape == value.shape:
+            return _image_of_vector(term)
+    return None
+
+
+def _is_noise(value: Gaussian) -> bool:
+    """Whether the features of a value are independent of each other in each row."""
+    features = value.shape[-1:]
+    while not value.spread.plain:
+        if entries_of(value) is None or len(value.step.inputs) != 1:
+            return False
+        value = value.step.inputs[0]
+        if value.axis != -1 or value.shape[-1:] != features:
+            return False  # one entry may be part of several features
+    return True

@@ -9,6 +9,7 @@ from moment_calculus.operations.linear.maps import LinearMap
 from moment_calculus.values import Gaussian
 from moment_calculus.values.backward.asked import of_elements
 from moment_calculus.values.backward.sweep import Part, Sweep
+from moment_calculus.values.step import Product
 
 SITE, COVARIANCE, NOISE, MATCH = "site", "covariance", "noise x noise", "Gaussian match"
 
@@ -71,7 +72,7 @@ def _label(part: Part, functions: dict[int, str]) -> tuple[str, str]:
         return functions[value.serial], MATCH
     if isinstance(step, LinearMap) and step.random_matrix is not None:
         return ", ".join(sorted(step.random_matrix.sites)), NOISE
-    if step.is_product:
+    if isinstance(step, Product):
         return sites, NOISE
     if part.kind == "covariance":
         return sites, COVARIANCE

@@ -34,6 +34,7 @@ from moment_calculus.values.ancestry import Branches, as_vector, branches_of, fr
 from moment_calculus.values.deferred import Composite
 from moment_calculus.values.elementwise import Affine
 from moment_calculus.values.propagation import Propagation
+from moment_calculus.values.protocols import DataStep
 from moment_calculus.values.spread import all_elements, overlap
 from moment_calculus.values.step import Entries
 
@@ -41,10 +42,8 @@ _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True, eq=False)
-class Noise(Root):
+class Noise(Root, DataStep):
     """Step of noise drawn anew for every datum: noisy certain inputs, or the noise alone."""
-
-    data = True
 
 
 def noise_name(what: str = "dropout") -> str:
@@ -91,10 +90,8 @@ class _Pair(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _MaskStep(Affine):
+class _MaskStep(Affine, DataStep):
     """Step of a mask, or of two certain numbers that it chooses from: scale · mask + shift."""
-
-    data = True
 
     def branches(self, value: Gaussian, parts: Any) -> Branches:
         like = namespace(value.mean).zeros_like(value.mean)

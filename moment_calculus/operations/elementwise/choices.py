@@ -29,10 +29,11 @@ from moment_calculus.operations.elementwise.unary import (
     scale_shift,
 )
 from moment_calculus.operations.shapes.concatenation import on_features
-from moment_calculus.values import Deferred, Gaussian, Spread, Step, Value
+from moment_calculus.values import Deferred, Gaussian, Spread, Value
 from moment_calculus.values.ancestry import Branches, combine_branches
 from moment_calculus.values.deferred import Composite, base_of
 from moment_calculus.values.propagation import register_replaceable
+from moment_calculus.values.protocols import Switched
 from moment_calculus.values.spread import broadcast_shape, none_or_all
 
 
@@ -79,7 +80,7 @@ def pick_components(select: Callable[..., Array], alternatives: Sequence[Any]) -
 
 
 @dataclass(frozen=True, eq=False)
-class _Chosen(Step):
+class _Chosen(Switched):
     """Step of :func:`choose`: each component comes from one of several alternatives."""
 
     inputs: tuple[Gaussian, ...] = field()

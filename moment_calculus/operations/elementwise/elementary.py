@@ -48,6 +48,7 @@ from moment_calculus.operations.elementwise.sums import add, subtract
 from moment_calculus.operations.elementwise.unary import apply, exponential_parts, scale_shift
 from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.deferred import unscaled
+from moment_calculus.values.step import Product
 
 HARMLESS = 1.0  # above this level x^(−p), √x and log x are no steeper than the clip itself
 
@@ -337,7 +338,7 @@ def _raise_undefined(value: Value, what: str) -> NoReturn:
         low = value.bounds.low
         cause = f"{what} of a function that may be negative or close to zero (it is ≥ {low:g})"
         remedy = "make it positive first, e.g. by exp or softplus, parametrise the result itself"
-    elif value.step.is_product:
+    elif isinstance(value.step, Product):
         cause = (
             f"{what} of a product of functions of different Gaussians, which is matched by a "
             "Gaussian and so takes negative values"

@@ -14,13 +14,16 @@ from typing import Any
 
 from moment_calculus.functions.combinators import Bounds, Scaled, not_negative, value_range
 from moment_calculus.numerics.arrays import Array, namespace
+from moment_calculus.operations.elementwise.sums import Sum
 from moment_calculus.operations.elementwise.unary import is_value, scale_shift, shape_of
 from moment_calculus.operations.shapes.moves import Moved, is_same
 from moment_calculus.operations.shapes.reshaping import broadcast, narrow
 from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.deferred import as_function
+from moment_calculus.values.protocols import MapStep
 from moment_calculus.values.spread import broadcast_shape
+from moment_calculus.values.step import Product, Step
 
 
 def is_linear(value: Gaussian) -> bool:
@@ -52,7 +55,7 @@ def factors_of(value: Any) -> list[Value] | None:
     function = as_function(value)
     if isinstance(function, Deferred):
         return [function]
-    if value.step.is_product:
+    if isinstance(value.step, Product):
         left, right = map(factors_of, value.step.inputs)
         return left + right if left and right else None
     step = value.step
@@ -126,6 +129,16 @@ class Joint:
         )
 
 
+class FunctionOfSeveral(Step):
+    """Base step of a value that may be a function of several Gaussians, element by element."""
+
+    joint: Joint | None
+
+
+def _stated_joint(step: Step) -> Joint | None:
+    return step.joint if isinstance(step, FunctionOfSeveral) else None
+
+
 def _assumes_signs(part: Any) -> bool:
     function = part.function if isinstance(part, Deferred) else None
     while isinstance(function, Scaled):
@@ -158,11 +171,11 @@ def joint_of(value: Any, depth: int = DEPTH) -> Any:
     if isinstance(function, Deferred):
         return assume_positive(function)
     step = value.step
-    if (known := step.joint or _positive_sum(value)) is not None:
+    if (known := _stated_joint(step) or _positive_sum(value)) is not None:
         return known
     if not depth:
         return value
-    if step.is_product or step.is_sum:
+    if isinstance(step, Product | Sum):
         return _sum_or_product(value, [joint_of(part, depth - 1) for part in step.inputs])
     moved = isinstance(step, Moved) and not (step.combines_elements or step.adds_elements)
     if not moved and step.affine is None:
@@ -179,10 +192,10 @@ def joint_of(value: Any, depth: int = DEPTH) -> Any:
 
 
 def _positive_sum(value: Gaussian) -> Any:
-    known = value.memo.arrays
-    if POSITIVE_SUM not in known:
-        known[POSITIVE_SUM] = value.step.positive_sum(value)
-    return known[POSITIVE_SUM]
+    known, step = value.memo.arrays, value.step
+    if isinstance(step, MapStep) and POSITIVE_SUM not in known:
+        known[POSITIVE_SUM] = step.positive_sum(value)
+    return known.get(POSITIVE_SUM)
 
 
 def _sum_or_product(value: Gaussian, parts: list[Any]) -> Any:
@@ -190,7 +203,7 @@ def _sum_or_product(value: Gaussian, parts: list[Any]) -> Any:
     if not any(isinstance(part, Joint | Deferred) for part in parts):
         return value
     first, second = map(bounds_of_part, parts)
-    if value.step.is_sum:
+    if isinstance(value.step, Sum):
         bounds = first.plus(second)
         if _is_share_of_rest(*parts) or _is_share_of_rest(*reversed(parts)):
             bounds = Bounds(bounds.low, 1.0, bounds.open_ended)
@@ -290,7 +303,7 @@ def joint_parameter(value: Any) -> Joint | None:
         return joint
     while source.step.affine is not None or isinstance(source.step, Moved):
         source = source.step.inputs[0]
-    return joint if source.step.joint is not None else None
+    return joint if _stated_joint(source.step) is not None else None
 
 
 def _must_be_positive(value: Gaussian) -> bool:
@@ -310,13 +323,13 @@ def has_infinite_exponential(value: Gaussian, depth: int = DEPTH) -> bool:
     step = value.step
     if not depth or isinstance(as_function(value), Deferred):
         return False
-    if step.joint is not None:
-        return _has_heavy_product(step.joint)
-    if step.is_product:
+    if (stated := _stated_joint(step)) is not None:
+        return _has_heavy_product(stated)
+    if isinstance(step, Product):
         found = _sum_or_product(value, [joint_of(part, depth - 1) for part in step.inputs])
         return isinstance(found, Joint) and _has_heavy_product(found)
     moved = isinstance(step, Moved) and not (step.combines_elements or step.adds_elements)
-    follows = moved or step.is_sum or step.affine is not None
+    follows = moved or isinstance(step, Sum) or step.affine is not None
     return follows and any(has_infinite_exponential(part, depth - 1) for part in step.inputs)
 
 

@@ -31,6 +31,7 @@ from moment_calculus.operations.elementwise.drivers import (
     is_not_gaussian,
 )
 from moment_calculus.operations.elementwise.factors import (
+    FunctionOfSeveral,
     Joint,
     bounds_of_part,
     joint_parameter,
@@ -44,11 +45,11 @@ from moment_calculus.values import (
     Deferred,
     Gaussian,
     Spread,
-    Step,
     cross_covariance,
     elementwise_covariance,
     features_last,
 )
+from moment_calculus.values.protocols import Rewritable
 from moment_calculus.values.spread import overlap, rows_scaled
 from moment_calculus.values.step import Added
 
@@ -56,7 +57,7 @@ SAME = 1e-6  # share of variance left by a Gaussian below which another is a fun
 
 
 @dataclass(frozen=True, eq=False)
-class _OfSeveral(Step):
+class _OfSeveral(FunctionOfSeveral, Rewritable):
     """Step of f(x, y, …) for Gaussians x, y and others."""
 
     inputs: tuple[Gaussian, ...] = field()

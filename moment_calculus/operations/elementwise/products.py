@@ -32,6 +32,7 @@ from moment_calculus.numerics.arrays import (
 from moment_calculus.operations.elementwise.elementary import inverse_of_exponential, power
 from moment_calculus.operations.elementwise.exponentials import exponential_apart
 from moment_calculus.operations.elementwise.factors import (
+    FunctionOfSeveral,
     Joint,
     assume_positive,
     factors_of,
@@ -64,7 +65,6 @@ from moment_calculus.values import (
     Deferred,
     Gaussian,
     Spread,
-    Step,
     Value,
     cross_covariance,
     elementwise_covariance,
@@ -79,14 +79,15 @@ from moment_calculus.values.ancestry import (
 from moment_calculus.values.elementwise import function_first, with_rule_book
 from moment_calculus.values.lags import Along, Pairs
 from moment_calculus.values.propagation import register_replaceable
+from moment_calculus.values.protocols import KnowsLags, Rewritable, Switched
 from moment_calculus.values.spread import broadcast_shape, overlap, rows_scaled
-from moment_calculus.values.step import Added, OfOneSource
+from moment_calculus.values.step import Added, OfOneSource, Product
 
 ORDER = 16  # terms of the Mehler series
 
 
 @dataclass(frozen=True, eq=False)
-class _RescaledProduct(OfOneSource):
+class _RescaledProduct(OfOneSource, FunctionOfSeveral):
     """Step of a product whose deviations are those of its source, times a ratio.
 
     The source is the product of jointly Gaussian factors.
@@ -99,7 +100,7 @@ class _RescaledProduct(OfOneSource):
         return self.source.step.componentwise
 
     @property
-    def joint(self) -> Joint | None:
+    def joint(self) -> Joint | None:  # type: ignore[override]
         """Return the product as a function of its factors, if these are functions."""
         joint = joint_of(self.source)
         return joint if isinstance(joint, Joint) else None
@@ -158,7 +159,7 @@ def _comes_from(value: Gaussian, factor: Gaussian) -> bool:
     return any(
         _alike(part, factor)
         for ancestor in ancestors(value, before_maps)
-        if ancestor.step.is_product
+        if isinstance(ancestor.step, Product)
         for part in ancestor.step.inputs
     )
 
@@ -210,13 +211,12 @@ def _variances(first: Gaussian, second: Gaussian) -> tuple[Array, Array] | None:
 
 
 @dataclass(frozen=True, eq=False)
-class _Product(Step):
+class _Product(Product, KnowsLags, Rewritable, Switched):
     """Step of the product x · y of two Gaussian values."""
 
     inputs: tuple[Gaussian, Gaussian]
     componentwise: bool
     drops_covariance: bool = False
-    is_product = True
 
     def factors(self, value: Gaussian) -> tuple[int, ...]:
         """Return the place of the smaller factor, which may be a scale of the other."""

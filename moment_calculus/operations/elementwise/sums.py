@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NoReturn
 
 from moment_calculus.errors import DependenceWarning, UnsupportedMoments, warn_user
@@ -31,7 +31,6 @@ from moment_calculus.operations.shapes.reshaping import (
 from moment_calculus.values import (
     Gaussian,
     Spread,
-    Step,
     Ties,
     Value,
     cross_covariance,
@@ -39,8 +38,8 @@ from moment_calculus.values import (
 )
 from moment_calculus.values.ancestry import combine_branches, from_vector_parts, is_rearranged
 from moment_calculus.values.lags import Along, Pairs, pairs_of_terms
+from moment_calculus.values.protocols import KnowsLags, Rewritable, Switched
 from moment_calculus.values.spread import broadcast_shape, overlap
-from moment_calculus.values.step import entries_of
 
 DEPENDENCE_REMEDY = (
     "rewrite the model so that the operands do not share a latent site, or draw that site by "
@@ -49,16 +48,16 @@ DEPENDENCE_REMEDY = (
 
 
 @dataclass(frozen=True, eq=False)
-class _Sum(Step):
+class Sum(KnowsLags, Rewritable, Switched):
     """Step of the sum x + y of two Gaussian values."""
 
     inputs: tuple[Gaussian, Gaussian]
     componentwise: bool
     drops_covariance: bool = False
     identity = True
-    is_sum = True
 
     def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+        """Return the cotangent itself."""
         return cotangent
 
     def pairs(self, value: Gaussian, pairs: Pairs | Along) -> Array | None:
@@ -74,15 +73,8 @@ class _Sum(Step):
         return total * left * right
 
     def same_rows(self, value: Gaussian, place: int, axis: int) -> int:
+        """Return the axis itself."""
         return axis
-
-    @cached_property
-    def linear_in_chains(self) -> bool:  # type: ignore[override]
-        """Whether a term is linear in chains and the covariance of every term is known."""
-        covariances_exist = (
-            x.step.linear_in_chains or x.has_covariance or x.independent for x in self.inputs
-        )
-        return any(x.step.linear_in_chains for x in self.inputs) and all(covariances_exist)
 
     def between_features(self, value: Gaussian, rows: slice, columns: slice) -> Array | None:
         """Return the covariance of some features with others, for independent terms."""
@@ -91,35 +83,17 @@ class _Sum(Step):
         first, second = (part.covariance_between(rows, columns) for part in self.inputs)
         return first + second
 
-    def image_of_vector(self, value: Gaussian) -> tuple[Gaussian, Array] | None:
-        """Return the vector and the matrix of one term, if the other is noise."""
-        if overlap(*self.inputs):
-            return None
-        for term, other in (self.inputs, self.inputs[::-1]):
-            if _is_noise(other) and term.shape == value.shape:
-                return term.step.image_of_vector(term)
-        return None
-
     def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian | None:
+        """Return the sum of the moved terms."""
         return try_add(*(move.apply_to(part, like) for part in self.inputs))
 
     def branches(self, value: Gaussian, parts: Any) -> Any:
+        """Return the sums of the branches of the terms."""
         return combine_branches(self.inputs, parts, add_any)
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
+        """Return the sum of the terms as vectors."""
         return from_vector_parts(_add_vectors, *self.inputs)
-
-
-def _is_noise(value: Gaussian) -> bool:
-    """Whether the features of a value are independent of each other in each row."""
-    features = value.shape[-1:]
-    while not value.spread.plain:
-        if entries_of(value) is None or len(value.step.inputs) != 1:
-            return False
-        value = value.step.inputs[0]
-        if value.axis != -1 or value.shape[-1:] != features:
-            return False  # one entry may be part of several features
-    return True
 
 
 def _add_vectors(left: Gaussian, right: Gaussian) -> Value | None:
@@ -180,7 +154,7 @@ def try_add(
     return Gaussian(
         left.mean + right.mean,
         Spread(variance, covariance or partial(_covariance_of_sum, left, right), bool(covariance)),
-        _Sum((left, right), are_of_one_value(left, right), independent),
+        Sum((left, right), are_of_one_value(left, right), independent),
         axis=axis,
         ties=Ties.ALL if independent else ties_of(left, right),
         propagation=left.propagation,
@@ -212,7 +186,7 @@ def raise_dependence_error(what: str, left: Value, right: Value) -> NoReturn:
 def terms_of(value: Gaussian) -> list[Gaussian]:
     """Return the values, before they were broadcast, of which a value is the sum."""
     value = narrow(value)
-    if isinstance(value.step, _Sum):
+    if isinstance(value.step, Sum):
         return [part for source in value.step.inputs for part in terms_of(source)]
     return [value]
 

@@ -23,6 +23,8 @@ from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.reshaping import Expanded, Reshaped, narrow
 from moment_calculus.operations.shapes.sticks import CORRELATION_FACTOR
 from moment_calculus.values import Gaussian, Spread, Step, share_sites
+from moment_calculus.values.protocols import Symmetric
+from moment_calculus.values.step import Product
 
 
 class Factor(NamedTuple):
@@ -80,7 +82,7 @@ def factor_of(value: Any) -> Factor | None:
         source, scale, shift = step.affine
         unshifted = isinstance(shift, int | float) and shift == 0
         return _scaled_rows(source, scale) if unshifted else None
-    if step.is_product:
+    if isinstance(step, Product):
         one, other = step.inputs
         return _scaled_rows(one, narrow(other)) or _scaled_rows(other, narrow(one))
     return factor_of(step.inputs[0]) if _is_repeated(value) else None
@@ -187,11 +189,10 @@ def _mean_correlation(factor: Gaussian) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class _Correlation(Step):
+class _Correlation(Symmetric):
     """Step of a correlation matrix, computed from its Cholesky factor."""
 
     inputs: tuple[Gaussian, ...] = field()
-    symmetric = True
 
 
 def correlation_matrix(factor: Gaussian) -> Gaussian:

@@ -15,14 +15,15 @@ from moment_calculus.numerics.arrays import (
 )
 from moment_calculus.operations.shapes.moves import Permuted, swap_last
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
-from moment_calculus.values import Gaussian, Spread, Step, elementwise_covariance
+from moment_calculus.values import Gaussian, Spread, elementwise_covariance
 from moment_calculus.values.lags import Along, Pairs
+from moment_calculus.values.protocols import KnowsLags
 from moment_calculus.values.spread import broadcast_shape, overlap
 from moment_calculus.values.step import Added
 
 
 @dataclass(frozen=True, eq=False)
-class _MatrixProduct(Step):
+class _MatrixProduct(KnowsLags):
     """Step of the product x @ y of random matrices [..., m, k] and [..., k, n]."""
 
     inputs: tuple[Gaussian, Gaussian] = field()

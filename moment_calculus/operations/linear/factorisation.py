@@ -25,6 +25,8 @@ from moment_calculus.operations.shapes.reshaping import Expanded, Reshaped, narr
 from moment_calculus.operations.shapes.sticks import CORRELATION_FACTOR, expected_log_diagonal
 from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.deferred import as_function
+from moment_calculus.values.protocols import Symmetric
+from moment_calculus.values.step import Product
 
 
 def structured_product(left: Any, right: Any) -> Value | None:
@@ -96,11 +98,11 @@ def _factors(value: Any) -> list[Any]:
     if not isinstance(function, Gaussian) or image_of(function) is not None:
         return [function]
     step = function.step
-    if _is_transposed(function) and step.inputs[0].step.symmetric:
+    if _is_transposed(function) and isinstance(step.inputs[0].step, Symmetric):
         return [step.inputs[0]]
     if step.affine is not None and isinstance(step.affine[2], int | float) and not step.affine[2]:
         return [*_factors(step.affine[0]), step.affine[1]]
-    parts = step.inputs if step.is_product else ()
+    parts = step.inputs if isinstance(step, Product) else ()
     return [part for source in parts for part in _factors(source)] or [function]
 
 

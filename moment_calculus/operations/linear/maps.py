@@ -28,7 +28,7 @@ from moment_calculus.numerics.arrays import (
 from moment_calculus.numerics.derivatives import transposed_each
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.products import multiply, multiply_gaussians
-from moment_calculus.operations.elementwise.sums import add
+from moment_calculus.operations.elementwise.sums import Sum, add
 from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.operations.linear.checks import (
     check_dependence,
@@ -52,12 +52,13 @@ from moment_calculus.operations.shapes.moves import (
 )
 from moment_calculus.operations.shapes.reshaping import broadcast, flattened, reshape
 from moment_calculus.operations.shapes.selection import index_features
-from moment_calculus.values import Gaussian, Spread, Step, Ties, Value, share_sites
-from moment_calculus.values.ancestry import ancestors, as_vector
+from moment_calculus.values import Gaussian, Spread, Ties, Value, share_sites
+from moment_calculus.values.ancestry import ancestors, as_vector, from_inputs
 from moment_calculus.values.lags import Along, Pairs, along_features, lag_covariance, shifted
 from moment_calculus.values.propagation import register_replaceable
+from moment_calculus.values.protocols import KnowsLags, MapStep, Rewritable
 from moment_calculus.values.spread import overlap
-from moment_calculus.values.step import Added
+from moment_calculus.values.step import Added, OfOneSource
 
 LINEAR = register_replaceable("linear")
 
@@ -90,8 +91,19 @@ class _WithChainCovariance(Moved):
 
 def with_chain_covariance(x: Gaussian) -> Gaussian:
     """Return a value that is linear in chains with its covariance, in diagonal mode too."""
-    carried = x.has_covariance or not x.step.linear_in_chains
+    carried = x.has_covariance or not from_inputs(
+        x, "chains", (Sum, OfOneSource), _is_linear_in_chains
+    )
     return x if carried else moved(_WithChainCovariance(x), x.axis, dense=True, ties=x.ties)
+
+
+def _is_linear_in_chains(value: Gaussian, terms: list[bool]) -> bool:
+    """Whether a value is linear in latent chains, and its components depend in no other way."""
+    step = value.step
+    if isinstance(step, LinearMap):
+        return step.mapped is None and bool(step.noise.off_diagonals)
+    parts = zip(terms, step.inputs, strict=True)
+    return any(terms) and all(part or x.has_covariance or x.independent for part, x in parts)
 
 
 def mapped_covariance(
@@ -178,7 +190,7 @@ NO_NOISE = AddedCovariance(None)
 
 
 @dataclass(frozen=True, eq=False)
-class LinearMap(Step):
+class LinearMap(MapStep, KnowsLags, Rewritable):
     """Step of M x + c, with random or certain weights."""
 
     inputs: tuple[Gaussian, ...] = field()  # the random operands
@@ -187,11 +199,8 @@ class LinearMap(Step):
     matrix: Array = None  # the expected M
     assumes_independence: bool = False
     separate_weights: bool = False  # whether only x makes outputs dependent on each other
-    certain_inputs: Array | None = (
-        None  # x, if it is certain and the weights are random and independent
-    )
+    certain_inputs: Array | None = None  # x, if it is certain, of random and independent weights
     shared_weight: Any = None  # these weights
-    linear_in_chains: bool = False
     random_matrix: Any = None  # the random M
     expected_inputs: Array = None  # the mean of x, if M is random
     noise: AddedCovariance = NO_NOISE  # by random M and c, with what x adds to them
@@ -298,20 +307,14 @@ class LinearMap(Step):
 
         It is Σ_k S_ok x_k x′_k for each output o.
         """
-        step = other.step
-        if (
-            not isinstance(step, LinearMap)
-            or self.certain_inputs is None
-            or step.certain_inputs is None
-        ):
+        step, inputs = other.step, self.certain_inputs
+        if inputs is None or not isinstance(step, LinearMap) or step.certain_inputs is None:
             return NotImplemented
         biases = [bias for bias in (self.bias, step.bias) if isinstance(bias, Gaussian)]
         tied = any(overlap(self.shared_weight, bias) for bias in biases)
         if tied or not is_same(self.shared_weight, step.shared_weight):
             return NotImplemented
-        common = diagonal_matrix(
-            affine(self.certain_inputs * step.certain_inputs, self.shared_weight.variance)
-        )
+        common = diagonal_matrix(affine(inputs * step.certain_inputs, self.shared_weight.variance))
         crossed = query.cross(*biases) if len(biases) == 2 else 0.0
         return None if crossed is None else common + crossed
 
@@ -382,11 +385,6 @@ class LinearMap(Step):
             return None
         return mapped_covariance(self.mapped, self.matrix, (rows, columns))
 
-    def image_of_vector(self, value: Gaussian) -> tuple[Gaussian, Array] | None:
-        """Return the mapped input and the matrix, if outputs have weights of their own."""
-        has_own_weights = self.mapped is not None and self.separate_weights
-        return (self.mapped, self.matrix) if has_own_weights else None  # type: ignore[return-value]
-
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """Return scalar products of certain rows with one vector as its linear map."""
         vector, *others = self.inputs
@@ -427,7 +425,6 @@ def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
     step = LinearMap(
         weights,
         b,
-        linear_in_chains=joint is not None,
         certain_inputs=None if own is None else x,
         shared_weight=own,
         random_matrix=w if isinstance(w, Gaussian) else None,

@@ -31,6 +31,8 @@ from moment_calculus.operations.shapes.moves import permute, swap_last
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
 from moment_calculus.values import Gaussian, Spread, Value, share_sites
 from moment_calculus.values.ancestry import ancestors
+from moment_calculus.values.gaussian import is_weight
+from moment_calculus.values.protocols import DataStep
 from moment_calculus.values.spread import overlap
 from moment_calculus.values.step import entries_of
 
@@ -76,14 +78,14 @@ def _times_masked(left: Any, right: Any) -> Any:
 def is_data(value: Gaussian) -> bool:
     """Whether a value is data with noise, at most rearranged or scaled."""
     entries = entries_of(value)
-    return (value.origin if entries is None else entries.site).step.data
+    return isinstance((value.origin if entries is None else entries.site).step, DataStep)
 
 
 def _maps_columns(x: Any, y: Any) -> bool:
     """Whether x @ y is a weight times columns of data, not rows of data times a weight."""
     if len(x.shape) != 2 or _is_input(x):
         return False
-    latent = isinstance(x, Gaussian) and x.step.weight
+    latent = isinstance(x, Gaussian) and is_weight(x)
     return _is_input(y) or (latent and not isinstance(y, Gaussian))
 
 
@@ -273,7 +275,7 @@ def _is_weight(operand: Any, other: Any) -> bool:
 
 
 def _is_matrix(value: Gaussian) -> bool:
-    return value.step.weight or has_dependent_elements(value)
+    return is_weight(value) or has_dependent_elements(value)
 
 
 def _has_independent_components(value: Any) -> bool:

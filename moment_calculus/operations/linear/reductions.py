@@ -21,13 +21,14 @@ from moment_calculus.operations.shapes.indexing import ALL, take, unstack
 from moment_calculus.operations.shapes.moves import Moved, moved, with_batch
 from moment_calculus.operations.shapes.reshaping import flattened, reshape
 from moment_calculus.operations.windows.pooling import sum_of_dependent
-from moment_calculus.values import Gaussian, Opaque, Spread, Step, Ties, Value
+from moment_calculus.values import Gaussian, Opaque, Spread, Ties, Value
 from moment_calculus.values.ancestry import as_vector, is_rearranged
+from moment_calculus.values.protocols import MapStep
 from moment_calculus.values.spread import batch_shape, broadcast_shape
 
 
 @dataclass(frozen=True, eq=False)
-class _SumOverBatch(Moved):
+class _SumOverBatch(Moved, MapStep):
     """Step of a sum over axes of the batch, which stay with size one."""
 
     axes: tuple[int, ...]  # not negative
@@ -144,7 +145,7 @@ def _over_features(value: Gaussian) -> Gaussian:
 
 
 @dataclass(frozen=True, eq=False)
-class SumOverFeatures(Step):
+class SumOverFeatures(MapStep):
     """Step of the sum over the features, which stay as an axis of size one."""
 
     inputs: tuple[Gaussian] = field()

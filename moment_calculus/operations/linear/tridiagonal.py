@@ -21,6 +21,7 @@ from moment_calculus.values import Gaussian, Spread, Ties
 from moment_calculus.values.gaussian import Root
 from moment_calculus.values.lags import remaining, shifted
 from moment_calculus.values.propagation import Propagation
+from moment_calculus.values.protocols import KnowsLags
 from moment_calculus.values.spread import all_elements
 from moment_calculus.values.step import Added
 
@@ -43,7 +44,7 @@ class Link(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _TridiagonalStep(Root):
+class _TridiagonalStep(Root, KnowsLags):
     """Step of a latent vector with a tridiagonal covariance."""
 
     between: Array = None  # covariance of each element with the next one, [..., n − 1]

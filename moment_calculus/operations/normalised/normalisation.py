@@ -24,9 +24,10 @@ from moment_calculus.operations.elementwise.sums import DEPENDENCE_REMEDY
 from moment_calculus.operations.normalised.expansion import Expansion
 from moment_calculus.operations.normalised.integral import Integral, integral_of
 from moment_calculus.operations.shapes.moves import with_trailing_features
-from moment_calculus.values import Gaussian, Spread, Step, Value
+from moment_calculus.values import Gaussian, Spread, Value
 from moment_calculus.values.ancestry import as_vector, branches_of
 from moment_calculus.values.lags import Along, Pairs
+from moment_calculus.values.protocols import KnowsLags
 from moment_calculus.values.step import Added
 
 TINY = 1e-30
@@ -147,7 +148,7 @@ def trailing_features(value: Gaussian, what: str) -> Gaussian:
 
 
 @dataclass(frozen=True, eq=False)
-class Normalised(Step):
+class Normalised(KnowsLags):
     """Step of normalised features, with the expected Jacobian G and a remainder R of Cov[y]."""
 
     inputs: tuple[Gaussian] = field()

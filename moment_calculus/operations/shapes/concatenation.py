@@ -12,7 +12,7 @@ from moment_calculus.numerics.arrays import Array, device, namespace
 from moment_calculus.operations.shapes.indexing import STACKED, index_axes, take
 from moment_calculus.operations.shapes.moves import Moved, move_axis, moved
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
-from moment_calculus.values import Gaussian, Spread, Step, Ties, Value, share_sites
+from moment_calculus.values import Gaussian, Spread, Ties, Value, share_sites
 from moment_calculus.values.ancestry import Branches
 from moment_calculus.values.covariances import (
     Query,
@@ -20,10 +20,11 @@ from moment_calculus.values.covariances import (
 )
 from moment_calculus.values.lags import lag_covariance
 from moment_calculus.values.propagation import Propagation
+from moment_calculus.values.protocols import Rewritable, Switched
 from moment_calculus.values.spread import batch_shape, none_or_all, strongest_ties
 
 
-class _Parts(Step):
+class _Parts(Rewritable, Switched):
     """Base step of values side by side along an axis."""
 
     parts: tuple[Gaussian, ...]

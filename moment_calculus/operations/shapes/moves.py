@@ -21,12 +21,13 @@ from moment_calculus.values import Deferred, Gaussian, Spread, Ties
 from moment_calculus.values.ancestry import as_vector
 from moment_calculus.values.deferred import Composite
 from moment_calculus.values.lags import Along, Pairs, lag_covariance
+from moment_calculus.values.protocols import KnowsLags, Rewritable, Switched
 from moment_calculus.values.spread import Support, none_or_all
 from moment_calculus.values.step import Entries, OfOneSource, covariance_by_older, entries_of
 
 
 @dataclass(frozen=True, eq=False)
-class Moved(OfOneSource):
+class Moved(OfOneSource, KnowsLags, Rewritable, Switched):
     """Base step of operations that rearrange, and may sum, the elements of a value."""
 
     combines_elements = False  # whether it computes from several elements, as a sum does
@@ -53,7 +54,8 @@ class Moved(OfOneSource):
         """Return the moved function of the source, if elements are repeated: they stay equal."""
         if self.combines_elements or self.adds_elements:
             return None
-        inner = self.source.step.function_first(self.source, apply)
+        step = self.source.step
+        inner = step.function_first(self.source, apply) if isinstance(step, Rewritable) else None
         if inner is None and self.may_repeat and self.repeats:
             inner = apply(self.source)
         return None if inner is None else self.apply_to(inner, value)
@@ -97,9 +99,10 @@ class Moved(OfOneSource):
 
     def move_inputs_first(self, value: Gaussian) -> Gaussian | None:
         """Return the value with the move before the step of the source; None if unknown."""
-        if self.combines_elements:
+        step = self.source.step
+        if self.combines_elements or not isinstance(step, Rewritable):
             return None
-        return self.source.step.pull_move_through(self, value)
+        return step.pull_move_through(self, value)
 
     def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian | None:
         """Return the value with both moves before the step of the source; None if unknown."""

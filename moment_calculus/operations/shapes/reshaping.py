@@ -25,6 +25,7 @@ from moment_calculus.values import Deferred, Gaussian, Ties
 from moment_calculus.values.ancestry import ancestors, as_vector, from_vector_parts
 from moment_calculus.values.elementwise import affine, apply_activation
 from moment_calculus.values.lags import Along, Pairs, lag_covariance, pairs_of_terms, remaining
+from moment_calculus.values.protocols import MapStep, Symmetric
 from moment_calculus.values.spread import batch_shape, none_or_all, rank_of_batch
 
 
@@ -218,7 +219,7 @@ LOST = object()  # a feature axis that does not survive a reshape
 
 
 @dataclass(frozen=True, eq=False)
-class Expanded(Moved):
+class Expanded(Moved, MapStep):
     """Step that repeats a value along axes of the batch or of the features."""
 
     shape: tuple[int, ...]  # of the result
@@ -377,7 +378,7 @@ def broadcast(value: Any, shape: Sequence[int], axis: Any = OWN_AXIS) -> Any:
 
 def _on_axis(value: Gaussian, axis: int | None) -> Gaussian:
     """Give a value that will be expanded the feature axis ``axis``."""
-    symmetric = value.step.symmetric and (axis, value.axis) == (-2, -1)
+    symmetric = isinstance(value.step, Symmetric) and (axis, value.axis) == (-2, -1)
     if value.axis == axis or symmetric:
         return swap_last(value) if symmetric else value
     missing = 0 if axis is None else max(0, -axis - len(value.shape))

@@ -34,10 +34,11 @@ from moment_calculus.operations.shapes.moves import refuse_dense
 from moment_calculus.operations.shapes.reshaping import flattened, reshape
 from moment_calculus.operations.windows.patches import derivatives_by_weight
 from moment_calculus.operations.windows.phases import by_phases
-from moment_calculus.values import Gaussian, Spread, Step
+from moment_calculus.values import Gaussian, Spread
 from moment_calculus.values.ancestry import as_vector
 from moment_calculus.values.lags import Along, Pairs, lag_covariance, shifted
 from moment_calculus.values.propagation import register_replaceable
+from moment_calculus.values.protocols import KnowsLags, MapStep
 from moment_calculus.values.spread import features_last
 from moment_calculus.values.step import Added
 
@@ -126,7 +127,7 @@ def _of_dependent_weight(x: Any, w: Any, kernel: Kernel) -> Gaussian | None:
 
 
 @dataclass(frozen=True, eq=False)
-class _Convolved(Step):
+class _Convolved(MapStep, KnowsLags):
     """Step of a convolution; its covariances are computed on demand."""
 
     inputs: tuple[Gaussian, ...] = field()  # the random operands

@@ -33,6 +33,7 @@ from moment_calculus.values import Gaussian, Opaque, Spread, Ties, Value
 from moment_calculus.values.elementwise import with_rule_book
 from moment_calculus.values.lags import shifted
 from moment_calculus.values.propagation import register_replaceable
+from moment_calculus.values.protocols import KnowsLags
 from moment_calculus.values.spread import features_last
 from moment_calculus.values.step import Added
 
@@ -200,7 +201,7 @@ def _where(mask: np.ndarray, chosen: Sequence[Array], other: Sequence[Array]) ->
 
 
 @dataclass(frozen=True, eq=False)
-class _LargestEntries(Opaque):
+class _LargestEntries(Opaque, KnowsLags):
     """Step of the largest entries of windows."""
 
     windows: Windows = None  # type: ignore[assignment]

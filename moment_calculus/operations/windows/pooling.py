@@ -15,8 +15,9 @@ from moment_calculus.numerics.arrays import Array, constants, namespace, positiv
 from moment_calculus.numerics.derivatives import transposed_each
 from moment_calculus.operations.linear.maps import map_features
 from moment_calculus.operations.shapes.moves import warn_dropped
-from moment_calculus.values import Gaussian, Spread, Step, Ties, Value
+from moment_calculus.values import Gaussian, Spread, Ties, Value
 from moment_calculus.values.lags import Pairs, lag_covariance, remaining
+from moment_calculus.values.protocols import KnowsLags
 from moment_calculus.values.spread import batch_shape
 
 Offset = tuple[int, ...]
@@ -188,7 +189,7 @@ def _matrix(value: Gaussian, place: int, windows: Windows) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class _WindowSums(Step):
+class _WindowSums(KnowsLags):
     """Step of sums over windows."""
 
     inputs: tuple[Gaussian] = field()  # the source, or its sums as a linear map of features

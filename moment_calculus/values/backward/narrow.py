@@ -26,6 +26,7 @@ from moment_calculus.numerics.arrays import (
     stop_gradient,
 )
 from moment_calculus.values.gaussian import Gaussian
+from moment_calculus.values.protocols import MapStep
 from moment_calculus.values.step import Added
 
 FEW_INPUTS = 16
@@ -146,7 +147,7 @@ def few_inputs(value: Gaussian) -> _FewInputs | None:
         source, scale, _ = step.affine
         found = few_inputs(source) if source.shape == value.shape else None
         return None if found is None else _scaled(found, scale)
-    if step.expected_map is None:
+    if not isinstance(step, MapStep) or step.expected_map is None:
         return next(filter(None, map(few_inputs, _terms(value))), None)
     mapped, matrix = step.expected_map
     inputs, units = matrix.shape[-1], math.prod(matrix.shape[:-1])

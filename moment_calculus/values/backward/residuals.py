@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import combinations, product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from moment_calculus.values.backward.limits import check_spread
 from moment_calculus.values.covariances import elementwise_covariance
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.lags import MOST_POSITIONS, Along, Offset, shifted
+from moment_calculus.values.protocols import KnowsLags
 from moment_calculus.values.step import Added
 
 Lags = dict[Offset, Array]
@@ -92,7 +93,7 @@ def noise_of(
     Absorbable weights do so at one position of a row; at several where what the step adds
     between positions is asked for anyway.
     """
-    step = value.step
+    step: Any = value.step
     if absorbable and math.prod(_positions(value, cotangent).values()) == 1:
         return absorbable, step.absorbed(value), None
     own = step.own(value)
@@ -137,18 +138,20 @@ def _matrix(lags: Lags, places: Sequence[int], sizes: Sequence[int]) -> Array:
 
 def _between(value: Gaussian, cotangent: Cotangent, absorbed: bool) -> Between | None:
     """Return what a step adds to covariances of positions; None if that is not known."""
-    positions = _positions(value, cotangent)
+    positions, step = _positions(value, cotangent), value.step
+    if not isinstance(step, KnowsLags):
+        return None
     if not 1 < math.prod(2 * size - 1 for size in positions.values()) <= 2 * MOST_POSITIONS + 1:
         return None
     places = [axis for axis, size in positions.items() if size > 1]
     if len(places) == 1 and not absorbed:
-        whole = value.step.own_along(value, Along(places[0]))
+        whole = step.own_along(value, Along(places[0]))
         if whole is not None:  # in one pass, which is compiled sooner than one for each distance
             return Between(places, _without_diagonal(whole, places[0]))
     lags: Lags = {}
     for offset in product(*(range(1 - size, size) for size in positions.values())):
         if offset > (0,) * len(value.shape):
-            lagged = value.step.own_lag(value, offset, absorbed)
+            lagged = step.own_lag(value, offset, absorbed)
             if lagged is None:
                 return None
             lags[offset] = lagged

@@ -20,6 +20,7 @@ from moment_calculus.values.backward.limits import (
 )
 from moment_calculus.values.backward.residuals import SharedResiduals, between_positions, noise_of
 from moment_calculus.values.gaussian import Gaussian
+from moment_calculus.values.protocols import MapStep, Rewritable
 from moment_calculus.values.spread import overlap
 from moment_calculus.values.step import Added, entries_of
 
@@ -79,7 +80,8 @@ class _Graph:
         left = list(ancestors(value, is_left))
         if any(self.uses[part.serial] != 1 for part in left[1:]):
             return False
-        if not elements_apart and any(part.step.repeats for part in left):
+        repeats = (isinstance(p.step, Rewritable) and p.step.repeats for p in left)
+        if not elements_apart and any(repeats):
             return False
         for part in left:
             for source in () if _is_leaf(part) else part.step.inputs:
@@ -186,7 +188,8 @@ class Sweep:
 
     def _absorbable(self, value: Gaussian) -> tuple[int, ...]:
         """Return places of weights and biases, if they are used once and not reported apart."""
-        places, sources = value.step.absorbable(value), value.step.inputs
+        step, sources = value.step, value.step.inputs
+        places = step.absorbable(value) if isinstance(step, MapStep) else ()
         once = all(self.graph.is_used_once(sources[place]) for place in places)
         return places if once and not self.split else ()
 
@@ -208,7 +211,7 @@ class Sweep:
 
     def _pull(self, value: Gaussian, place: int, source: Gaussian, cotangent: Cotangent) -> None:
         step = value.step
-        inputs = step.outer_inputs(value, place)
+        inputs = step.outer_inputs(value, place) if isinstance(step, MapStep) else None
         if inputs is not None:
             self._send(source, OuterCotangent(cotangent, inputs))
             return
@@ -224,9 +227,10 @@ class Sweep:
 
     def _moved_first(self, value: Gaussian, place: int, cotangent: Cotangent) -> Gaussian | None:
         """Return the value with a move of rows before the step of its source, if that is known."""
-        if not _mixed_rows(value, place, cotangent):
+        step = value.step
+        if not isinstance(step, Rewritable) or not _mixed_rows(value, place, cotangent):
             return None
-        moved = value.step.move_inputs_first(value)
+        moved = step.move_inputs_first(value)
         if moved is None or moved.shape != value.shape:
             return None
         inner = (n for a, n in _axes(value.shape) if a not in cotangent.carried)
@@ -241,7 +245,9 @@ class Sweep:
         if row is not None:
             axis = cotangent.axis_of(row)
             check_pull_rows(value, source, cotangent, axis)
-            rows = step.pull_rows(value, place, cotangent.flat(), axis)
+            rows = None
+            if isinstance(step, MapStep):
+                rows = step.pull_rows(value, place, cotangent.flat(), axis)
             if rows is not None:
                 array = cotangent.rows_in_slot(rows, row)
                 places = self._places(value, place, cotangent, row)

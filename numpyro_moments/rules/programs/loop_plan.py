@@ -16,6 +16,7 @@ from moment_calculus.numerics.arrays import diagonal_matrix
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.values import Deferred, Gaussian, Opaque, Root, Spread, Ties
 from moment_calculus.values.deferred import Composite
+from moment_calculus.values.gaussian import is_weight
 from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import ALL, Support, batch_shape, features_last, union
 from numpyro_moments.rules.table import is_random
@@ -109,7 +110,7 @@ class Form:
             gaussian.axis,
             gaussian.has_covariance,
             gaussian.ties,
-            gaussian.step.weight,
+            is_weight(gaussian),
             isinstance(value, Deferred),
             not gaussian.has_covariance and not gaussian.independent and gaussian.axis is not None,
         )
