@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 
 from moment_calculus.numerics.private_apis import read, without_dead_code
-from moment_calculus.operations.recognition import Symbolic
+from moment_calculus.operations import catalogue as ops
 from moment_inference.criticism.accuracy.layers import RecordedOperation
 from numpyro_moments._host import ClosedJaxpr, Jaxpr, apply_equation
 from numpyro_moments.evaluation.interpreter import Interpreter
@@ -128,7 +128,7 @@ class Recorder(Interpreter):
 
 def own_value(value: Any) -> Any:
     """Return a value; of a part of a composite its own value, or None."""
-    return value._value if isinstance(value, Symbolic) else value
+    return value._value if isinstance(value, ops.Symbolic) else value
 
 
 def sites_among(

@@ -22,7 +22,7 @@ from moment_calculus.numerics.private_apis import (
     read,
     without_dead_code,
 )
-from moment_calculus.operations.recognition import Symbolic, resolved
+from moment_calculus.operations import catalogue as ops
 from numpyro_moments._host import ClosedJaxpr, Jaxpr, apply_equation
 from numpyro_moments.evaluation import user_line
 from numpyro_moments.evaluation.index_arrays import IndexArrays
@@ -108,7 +108,7 @@ class Interpreter:
 
     def run_open(self, jaxpr: Jaxpr, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
         """Evaluate an open jaxpr with its constants."""
-        return list(map(resolved, self.run_inline(jaxpr, consts, operands)))
+        return list(map(ops.resolved, self.run_inline(jaxpr, consts, operands)))
 
     def run_inline(self, jaxpr: Jaxpr, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
         """Evaluate an open jaxpr inside another; keep unresolved parts of composites."""
@@ -195,7 +195,7 @@ class _Frame:
 
     def _plain(self, equation: Any, *operands: Any) -> Any:
         """Apply an equation's moment rule to resolved operands."""
-        operands = tuple(map(resolved, operands))
+        operands = tuple(map(ops.resolved, operands))
         rule = self.interpreter.rules.get(equation.primitive.name)
         if rule is None:
             raise _no_rule(equation.primitive.name, operands)
@@ -203,7 +203,7 @@ class _Frame:
 
     def _defer(self, equation: Any, result: Any) -> Any:
         """Defer a composite's part; its errors name this equation's line."""
-        if not isinstance(result, Symbolic):
+        if not isinstance(result, ops.Symbolic):
             return result
         calls = list(self.interpreter.calls)
 
@@ -218,7 +218,7 @@ class _Frame:
 
     def _call_program(self, rule: Callable, equation: Any, operands: list[Any]) -> Any:
         if equation.primitive.name not in INLINED:
-            operands = list(map(resolved, operands))
+            operands = list(map(ops.resolved, operands))
         self.interpreter.calls.append(equation)
         try:
             return rule(self.interpreter, equation, operands)

@@ -33,8 +33,7 @@ from moment_calculus.likelihoods.joint_powers import (
 )
 from moment_calculus.likelihoods.univariate import Univariate, check_unconstrained, check_univariate
 from moment_calculus.numerics.execution import is_on_host
-from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
-from moment_calculus.operations.shapes.reshaping import reshape
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.values import Deferred, Gaussian
 from moment_guides.numpyro.empirical_bayes import EmpiricalBayesNormal
@@ -410,7 +409,7 @@ def _tempered_improper_uniform(fn: dist.ImproperUniform, value: Any, power: Any)
 def random_logits(fn: Any) -> Gaussian:
     """Return the Gaussian logits [..., classes] of a Categorical or a Multinomial."""
     logits, probs = (vars(fn).get(name) for name in ("logits", "probs"))
-    if isinstance(logits, LogSoftmax) or (logits is None and isinstance(probs, Softmax)):
+    if isinstance(logits, ops.LogSoftmax) or (logits is None and isinstance(probs, ops.Softmax)):
         logits = (probs if logits is None else logits).source
     elif is_random(logits):
         logits = logits.gaussian()
@@ -467,7 +466,7 @@ def _mixture(fn: Any, value: Any) -> jax.Array:
     if fn.event_dim:
         batch = len(value.shape) - fn.event_dim
         shape = (*value.shape[:batch], 1, *value.shape[batch:])
-        together = evaluate("", components, reshape(value, shape))
+        together = evaluate("", components, ops.reshape(value, shape))
         return _CLASSES.log_mixture(mixing, [together[..., place] for place in places])
     logs = [evaluate("", component(components, place), value) for place in places]
     return _CLASSES.log_mixture(mixing, logs)

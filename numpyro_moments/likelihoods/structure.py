@@ -20,8 +20,7 @@ from numpyro.distributions.constraints import Constraint
 from numpyro.distributions.transforms import SimplexToOrderedTransform
 
 from moment_calculus.likelihoods.families import unwrapped
-from moment_calculus.operations.backward.settled import settle_parameters
-from moment_calculus.operations.shapes.indexing import index
+from moment_calculus.operations import catalogue as ops
 from numpyro_moments.evaluation.wrappers import WRAPPERS
 from numpyro_moments.rules.table import is_random
 
@@ -106,7 +105,7 @@ def has_moments(fn: Any) -> bool:
 def settled_parameters(fn: Any) -> Any:
     """Return a distribution whose random parameters have covariances computed backwards."""
     rank = len(unwrapped(fn, WRAPPERS)[0].batch_shape)
-    found = settle_parameters(random_leaves(fn), rank)
+    found = ops.settle_parameters(random_leaves(fn), rank)
     if not found:
         return fn
     return jax.tree.map(lambda leaf: found.get(id(leaf), leaf), fn, is_leaf=is_random)
@@ -170,7 +169,7 @@ def component(fn: Any, place: int) -> Any:
 
     def at(leaf: Any) -> Any:
         shape = jnp.shape(leaf) if not is_random(leaf) else leaf.shape
-        return index(leaf, (..., place if shape[-1] == size else 0)) if shape else leaf
+        return ops.index(leaf, (..., place if shape[-1] == size else 0)) if shape else leaf
 
     new = jax.tree.map(at, stripped(fn), is_leaf=is_random)
     for part in distributions_in(new):

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from moment_calculus.numerics.arrays import squared
 from moment_calculus.numerics.private_apis import read, without_dead_code
-from moment_calculus.operations.dropout.masked_weight import unsupported_inputs_error
+from moment_calculus.operations import catalogue as ops
 from moment_guides.families.drawn_sites import MaskedSite, SharedDrawNeeded, Site, with_shared_draws
 from numpyro_moments._host import ClosedJaxpr, apply_equation
 from numpyro_moments.particles.rows import RowsMixedError, axes_after, called
@@ -160,7 +160,7 @@ def _multiply_masked(equation: Any, operands: Sequence[Any], weight_position: in
     site: Any = weight.site
     shape = equation.invars[position].aval.shape
     if not _is_plain_map(equation, weight, position) or len(weight.loc.shape) > 2:
-        raise unsupported_inputs_error(site.name, shape, weight.loc.shape)
+        raise ops.unsupported_inputs_error(site.name, shape, weight.loc.shape)
     array, noise_sites, axis = _rows_of(equation, inputs, position)
     contracted = [axes[0] for axes in equation.params["dimension_numbers"][0]]
     is_vector = len(shape) == 1

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from moment_calculus.numerics.private_apis import is_constant
-from moment_calculus.operations.shapes.rows import array_of_rows, axis_of_rows
+from moment_calculus.operations import catalogue as ops
 from numpyro_moments._host import ClosedJaxpr, Jaxpr
 from numpyro_moments.rules.shapes.moves import MOVES
 
@@ -86,8 +86,8 @@ def _only(axes: Axes) -> int:
 
 def _moved(equation: Any, axes: Axes) -> int:
     axis, shape = _only(axes), equation.invars[0].aval.shape
-    moved = MOVES[equation.primitive.name](array_of_rows(shape, axis), **equation.params)
-    place = axis_of_rows(moved.shape, moved.strides, shape[axis])
+    moved = MOVES[equation.primitive.name](ops.array_of_rows(shape, axis), **equation.params)
+    place = ops.axis_of_rows(moved.shape, moved.strides, shape[axis])
     return _unless(place is None, (place or 0) % max(moved.ndim, 1))
 
 

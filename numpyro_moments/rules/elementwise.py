@@ -11,18 +11,7 @@ import numpy as np
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import activation
-from moment_calculus.operations.dropout import noise
-from moment_calculus.operations.dropout.noise import Bits, Uniform
-from moment_calculus.operations.elementwise import (
-    choices,
-    elementary,
-    logarithms,
-    products,
-    sums,
-    unary,
-)
-from moment_calculus.operations.elementwise.choices import Condition
-from moment_calculus.operations.elementwise.unary import apply, is_value
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule, register_made
 
@@ -30,25 +19,25 @@ from numpyro_moments.rules.table import moment_rule, register_made
 @moment_rule("add", "add_any")
 def add(x: Any, y: Any) -> Value:
     """Serve ``+``; dependent operands add their exact cross-covariance."""
-    return sums.add(x, y)
+    return ops.add(x, y)
 
 
 @moment_rule("sub")
 def subtract(x: Any, y: Any) -> Value:
     """Serve ``-``."""
-    return sums.subtract(x, y)
+    return ops.subtract(x, y)
 
 
 @moment_rule("mul")
 def multiply(x: Any, y: Any, **_: Any) -> Value:
     """Serve ``*``."""
-    return products.multiply(x, y)
+    return ops.multiply(x, y)
 
 
 @moment_rule("div")
 def divide(x: Any, y: Any, **_: Any) -> Value:
     """Serve ``/`` by a certain divisor, or by a positive function of a Gaussian."""
-    return products.divide(x, y)
+    return ops.divide(x, y)
 
 
 @moment_rule("integer_pow")
@@ -60,17 +49,17 @@ def integer_power(x: Value, *, y: int) -> Any:
 def _power(x: Value, exponent: float) -> Any:
     if exponent == 0:
         return jnp.ones(x.shape, x.at_mean.dtype)
-    return products.square(x) if exponent == 2 else elementary.power(x, exponent)
+    return ops.square(x) if exponent == 2 else ops.power(x, exponent)
 
 
 @moment_rule("pow")
 def power(x: Any, y: Any) -> Any:
     """Serve ``jnp.power`` and ``**`` with a certain exponent or a certain positive base."""
-    if is_value(y):
-        return elementary.exponential(x, y)
+    if ops.is_value(y):
+        return ops.exponential(x, y)
     # An exponential may have an exponent for each element, or a traced one.
     if not isinstance(y, int | float):
-        return elementary.array_power(x, y)
+        return ops.array_power(x, y)
     return _power(x, y)
 
 
@@ -78,14 +67,14 @@ _POSITIVE = " of a positive function of a Gaussian"
 
 # Functions of one value by primitive, and what users write for them.
 UNARY: dict[str, tuple[Callable[[Value], Value], str]] = {
-    "neg": (lambda x: unary.scale_shift(x, -1.0), "unary ``-``"),
-    "sign": (choices.sign, "``jnp.sign``"),
-    "square": (products.square, "``jnp.square``"),
-    "sqrt": (lambda x: elementary.power(x, 0.5), f"``jnp.sqrt``{_POSITIVE}"),
-    "rsqrt": (lambda x: elementary.power(x, -0.5), f"``jax.lax.rsqrt``{_POSITIVE}"),
-    "cbrt": (lambda x: elementary.power(x, 1 / 3), f"``jnp.cbrt``{_POSITIVE}"),
-    "log": (logarithms.log, f"``jnp.log``{_POSITIVE}"),
-    "log1p": (elementary.log1p, "``jnp.log1p`` of a function of a Gaussian that is above −1"),
+    "neg": (lambda x: ops.scale_shift(x, -1.0), "unary ``-``"),
+    "sign": (ops.sign, "``jnp.sign``"),
+    "square": (ops.square, "``jnp.square``"),
+    "sqrt": (lambda x: ops.power(x, 0.5), f"``jnp.sqrt``{_POSITIVE}"),
+    "rsqrt": (lambda x: ops.power(x, -0.5), f"``jax.lax.rsqrt``{_POSITIVE}"),
+    "cbrt": (lambda x: ops.power(x, 1 / 3), f"``jnp.cbrt``{_POSITIVE}"),
+    "log": (ops.log, f"``jnp.log``{_POSITIVE}"),
+    "log1p": (ops.log1p, "``jnp.log1p`` of a function of a Gaussian that is above −1"),
 }
 # JAX's primitives by the names of activations.
 PLAIN = {name: name for name in "abs cos erf erfc exp exp2 expm1 sin tanh".split()}
@@ -97,38 +86,38 @@ def _unary(function: Callable[[Value], Value]) -> Callable:
 
 
 def _activated(kind: str) -> Callable:
-    return lambda x, **_: apply(activation(kind), x)
+    return lambda x, **_: ops.apply(activation(kind), x)
 
 
 def _integrated(primitive: str) -> Callable:
-    return lambda x, **_: elementary.apply_by_name(primitive, x)
+    return lambda x, **_: ops.apply_by_name(primitive, x)
 
 
 def _refused(primitive: str) -> Callable:
-    return lambda *operands, **_: elementary.raise_unsupported(primitive, *operands)
+    return lambda *operands, **_: ops.raise_unsupported(primitive, *operands)
 
 
 for _name, (_function, _spelling) in UNARY.items():
     register_made(_name, _unary(_function), f"Serve {_spelling}.")
 for _kind, _name in PLAIN.items():
     register_made(_name, _activated(_kind), f"Serve the primitive ``{_name}``.")
-for _name in elementary.FUNCTIONS:
+for _name in ops.FUNCTIONS:
     register_made(_name, _integrated(_name), f"Serve ``jnp.{_name}``, by quadrature.")
-for _name in elementary.UNSUPPORTED:
+for _name in ops.UNSUPPORTED:
     register_made(_name, _refused(_name), f"Refuse the primitive ``{_name}``, with the reason.")
 
 
-@moment_rule("select_n", takes=(Condition, Bits))
+@moment_rule("select_n", takes=(ops.Condition, ops.Bits))
 def select(which: Any, *cases: Any) -> Any:
     """Serve ``jnp.where`` and ``jax.lax.select_n`` with two cases."""
     cases = tuple(_moments(case) for case in cases)
-    if not isinstance(which, Condition | Bits):
+    if not isinstance(which, ops.Condition | ops.Bits):
         return _by_certain(which, cases)
     if len(cases) == 2:
         other, chosen = cases
-        if isinstance(which, Bits):
+        if isinstance(which, ops.Bits):
             return which.where(chosen, other)
-        return choices.where_condition(which, chosen, other)
+        return ops.where_condition(which, chosen, other)
     raise UnsupportedMoments(
         f"a random choice among {len(cases)} cases",
         sites=which.sites,
@@ -137,7 +126,7 @@ def select(which: Any, *cases: Any) -> Any:
 
 
 def _moments(case: Any) -> Any:
-    if isinstance(case, Condition | Bits):
+    if isinstance(case, ops.Condition | ops.Bits):
         case.gaussian()
     return case
 
@@ -151,26 +140,26 @@ def _by_certain(which: Any, cases: tuple[Any, ...]) -> Any:
             sites=[site for case in cases for site in getattr(case, "sites", ())],
             remedy="choose between two cases at a time, by jnp.where" + OR_DRAW,
         )
-    return choices.where(jax.numpy.asarray(which), cases[1], cases[0])
+    return ops.where(jax.numpy.asarray(which), cases[1], cases[0])
 
 
 @moment_rule("max")
 def maximum(x: Any, y: Any) -> Value:
     """Serve ``jnp.maximum``."""
-    return choices.maximum(x, y)
+    return ops.maximum(x, y)
 
 
 @moment_rule("min")
 def minimum(x: Any, y: Any) -> Value:
     """Serve ``jnp.minimum``."""
-    return choices.minimum(x, y)
+    return ops.minimum(x, y)
 
 
 @moment_rule("clamp")
 def clamp(low: Any, x: Any, high: Any) -> Value:
     """Serve ``jax.lax.clamp`` with certain bounds."""
     for name, bound in (("min", low), ("max", high)):
-        if is_value(bound):
+        if ops.is_value(bound):
             raise UnsupportedMoments(
                 f"the bound {name} is random",
                 sites=bound.sites,
@@ -181,39 +170,39 @@ def clamp(low: Any, x: Any, high: Any) -> Value:
 
 def _comparison(kind: str) -> Callable:
     def rule(x: Any, y: Any) -> Any:
-        drawn = any(isinstance(operand, Uniform | Bits) for operand in (x, y))
-        return noise.compare(kind, x, y) if drawn else choices.compare(kind, x, y)
+        drawn = any(isinstance(operand, ops.Uniform | ops.Bits) for operand in (x, y))
+        return ops.compare_noise(kind, x, y) if drawn else ops.compare(kind, x, y)
 
     return rule
 
 
-for _name in choices.OPERATORS:
+for _name in ops.OPERATORS:
     _summary = f"Serve the comparison ``{_name}`` of functions of one Gaussian."
-    register_made(_name, _comparison(_name), _summary, takes=(Uniform, Bits))
+    register_made(_name, _comparison(_name), _summary, takes=(ops.Uniform, ops.Bits))
 
 
-@moment_rule("and", takes=(Condition,))
+@moment_rule("and", takes=(ops.Condition,))
 def both(x: Any, y: Any) -> Any:
     """Serve ``&`` of conditions."""
-    return choices.logical_and(x, y)
+    return ops.logical_and(x, y)
 
 
-@moment_rule("or", takes=(Condition,))
+@moment_rule("or", takes=(ops.Condition,))
 def either(x: Any, y: Any) -> Any:
     """Serve ``|`` of conditions."""
-    return choices.logical_or(x, y)
+    return ops.logical_or(x, y)
 
 
-@moment_rule("xor", takes=(Condition,))
+@moment_rule("xor", takes=(ops.Condition,))
 def exclusive(x: Any, y: Any) -> Any:
     """Serve ``^`` of conditions."""
-    return choices.logical_xor(x, y)
+    return ops.logical_xor(x, y)
 
 
-@moment_rule("not", takes=(Condition, Bits))
+@moment_rule("not", takes=(ops.Condition, ops.Bits))
 def negated(x: Any) -> Any:
     """Serve ``~`` of a condition, or of random booleans."""
-    return x.logical_not() if isinstance(x, Bits) else choices.logical_not(x)
+    return x.logical_not() if isinstance(x, ops.Bits) else ops.logical_not(x)
 
 
 @moment_rule("is_finite")

@@ -6,19 +6,14 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from moment_calculus.operations.dropout.masked_weight import MaskedWeight
-from moment_calculus.operations.linear import factorisation, reductions
-from moment_calculus.operations.linear.matrices import einsum, matmul
-from moment_calculus.operations.shapes.moves import converted
-from moment_calculus.operations.shapes.sticks import is_simplex
-from moment_calculus.operations.windows.largest import axis_maximum, axis_minimum
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule, refused
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-@moment_rule("dot_general", takes=(MaskedWeight,), numbers=False)
+@moment_rule("dot_general", takes=(ops.MaskedWeight,), numbers=False)
 def dot_general(
     x: Any, y: Any, *, dimension_numbers: Any, preferred_element_type: Any = None, **_: Any
 ) -> Value:
@@ -26,7 +21,7 @@ def dot_general(
     x, y = (_in_precision(operand, preferred_element_type) for operand in (x, y))
     (contracted_x, contracted_y), (batch_x, batch_y) = dimension_numbers
     if _is_matmul(x, y, dimension_numbers):
-        return matmul(x, y)
+        return ops.matmul(x, y)
     letters = iter(_LETTERS)
     left = [next(letters) for _ in x.shape]
     right = [next(letters) for _ in y.shape]
@@ -35,14 +30,14 @@ def dot_general(
     kept = [left[i] for i in batch_x]
     kept += [n for i, n in enumerate(left) if i not in (*contracted_x, *batch_x)]
     kept += [n for j, n in enumerate(right) if j not in (*contracted_y, *batch_y)]
-    return einsum(f"{''.join(left)},{''.join(right)}->{''.join(kept)}", x, y)
+    return ops.einsum(f"{''.join(left)},{''.join(right)}->{''.join(kept)}", x, y)
 
 
 def _in_precision(operand: Any, dtype: Any) -> Any:
     own = (operand.at_mean if hasattr(operand, "at_mean") else operand).dtype
     if dtype is None or own == dtype:
         return operand
-    return converted(operand, lambda array: jnp.asarray(array, dtype))
+    return ops.converted(operand, lambda array: jnp.asarray(array, dtype))
 
 
 def _is_matmul(x: Any, y: Any, dimension_numbers: Any) -> bool:
@@ -58,16 +53,16 @@ def _is_matmul(x: Any, y: Any, dimension_numbers: Any) -> bool:
 @moment_rule("reduce_sum")
 def reduce_sum(x: Value, *, axes: Any, **_: Any) -> Any:
     """Serve ``jnp.sum`` and ``jnp.mean`` over features, and over independent batch elements."""
-    if tuple(axes) == (len(x.shape) - 1,) and is_simplex(x):
+    if tuple(axes) == (len(x.shape) - 1,) and ops.is_simplex(x):
         return jnp.ones_like(x.at_mean[..., 0])
-    return reductions.reduce_sum(x, axes)
+    return ops.reduce_sum(x, axes)
 
 
 @moment_rule("reduce_prod")
 def reduce_prod(x: Value, *, axes: Any, **_: Any) -> Value:
     """Serve ``jnp.prod`` of independent components, or of two."""
     for axis in sorted(axes, reverse=True):
-        x = reductions.product(x, axis)
+        x = ops.product(x, axis)
     return x
 
 
@@ -75,7 +70,7 @@ def reduce_prod(x: Value, *, axes: Any, **_: Any) -> Value:
 def reduce_max(x: Value, *, axes: Any, **_: Any) -> Value:
     """Serve ``jnp.max`` over one axis after the other."""
     for axis in sorted(axes, reverse=True):
-        x = axis_maximum(x, axis)
+        x = ops.axis_maximum(x, axis)
     return x
 
 
@@ -83,14 +78,14 @@ def reduce_max(x: Value, *, axes: Any, **_: Any) -> Value:
 def reduce_min(x: Value, *, axes: Any, **_: Any) -> Value:
     """Serve ``jnp.min`` over one axis after the other."""
     for axis in sorted(axes, reverse=True):
-        x = axis_minimum(x, axis)
+        x = ops.axis_minimum(x, axis)
     return x
 
 
 @moment_rule("cumsum")
 def cumsum(x: Value, *, axis: int, reverse: bool = False) -> Value:
     """Serve ``jnp.cumsum`` over features, and over independent batch elements."""
-    return reductions.cumulative_sum(x, axis, reverse=reverse)
+    return ops.cumulative_sum(x, axis, reverse=reverse)
 
 
 REFUSED = {
@@ -116,4 +111,4 @@ for _primitive, _remedy in REFUSED.items():
 @moment_rule("cholesky")
 def cholesky(x: Value, **_: Any) -> Value:
     """Serve covariances of a vector of scales and an LKJ prior; refuse others."""
-    return factorisation.cholesky(x)
+    return ops.cholesky(x)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from moment_calculus.numerics.private_apis import is_traced
-from moment_calculus.operations.recognition import VECTOR_FUNCTIONS, Symbolic, View, apply_rule
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Deferred, Gaussian
 from numpyro_moments.rules.shapes.moves import MOVES
 from numpyro_moments.rules.table import part_rule, register_made
@@ -40,8 +40,8 @@ STEPS = {
 
 def _attempt(operation: str, plain: Callable, operands: tuple, **options: Any) -> Any:
     """Take a step if there is one; its result keeps the plain rule at hand."""
-    found = apply_rule(operation, *operands, **options)
-    if isinstance(found, Symbolic):
+    found = ops.apply_rule(operation, *operands, **options)
+    if isinstance(found, ops.Symbolic):
         return found.set_fallback(lambda: plain(*operands))
     return found
 
@@ -138,11 +138,11 @@ def convert(plain: Callable, x: Any, *, new_dtype: Any, **_: Any) -> Any:
 
 
 def _moved(x: Any, move: Callable, plain: Callable) -> Any:
-    if isinstance(x, VECTOR_FUNCTIONS):
+    if isinstance(x, ops.VECTOR_FUNCTIONS):
         return x.moved(plain) if _keeps_classes(x.shape, move) else None
-    part = View(x) if isinstance(x, Gaussian | Deferred) else x
-    result = part.moved(move, plain) if isinstance(part, Symbolic) else None
-    if isinstance(result, View) and math.prod(result.shape) > math.prod(part.shape):
+    part = ops.View(x) if isinstance(x, Gaussian | Deferred) else x
+    result = part.moved(move, plain) if isinstance(part, ops.Symbolic) else None
+    if isinstance(result, ops.View) and math.prod(result.shape) > math.prod(part.shape):
         return None  # a part has each element once: what is repeated is not one
     return result
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.operations.recognition import Symbolic
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.deferred import Composite
 from moment_calculus.values.propagation import FunctionRegistry
@@ -25,7 +25,7 @@ PARTS: FunctionRegistry[str] = FunctionRegistry()
 
 def is_random(operand: Any) -> bool:
     """Return whether an operand of an equation is a random value."""
-    return isinstance(operand, Gaussian | Deferred | Composite | Symbolic)
+    return isinstance(operand, Gaussian | Deferred | Composite | ops.Symbolic)
 
 
 def moment_rule(

@@ -10,16 +10,7 @@ from jax import lax
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.private_apis import is_traced
-from moment_calculus.operations.elementwise.choices import maximum, minimum
-from moment_calculus.operations.elementwise.sums import add
-from moment_calculus.operations.shapes.concatenation import pad
-from moment_calculus.operations.windows import largest, pooling
-from moment_calculus.operations.windows.convolution import (
-    ConvolutionLayout,
-    SpatialAxis,
-    convolution,
-)
-from moment_calculus.operations.windows.pooling import Windows
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from numpyro_moments.rules.shapes.moves import pad_array, padded
 from numpyro_moments.rules.table import moment_rule, refused
@@ -62,18 +53,18 @@ def conv_general_dilated(
     for axis, (low, high), dilation in zip(inputs[2:], padding, lhs_dilation, strict=True):
         config[axis] = (int(low), int(high), int(dilation) - 1)
     places = zip(inputs[2:], weight[2:], outputs[2:], window_strides, rhs_dilation, strict=True)
-    layout = ConvolutionLayout(
-        spatial=tuple(SpatialAxis(*map(int, place)) for place in places),
+    layout = ops.ConvolutionLayout(
+        spatial=tuple(ops.SpatialAxis(*map(int, place)) for place in places),
         batch=(inputs[0], outputs[0]) if batch_group_count == 1 else None,
         features=outputs[1] - len(outputs),
         weight_features=weight[0],
         groups=feature_group_count * batch_group_count,
     )
-    return convolution(padded(lhs, config), rhs, kernel, layout)
+    return ops.convolution(padded(lhs, config), rhs, kernel, layout)
 
 
-def _windows(sizes: Any, strides: Any, dilations: Any) -> Windows:
-    return Windows(*(tuple(map(int, part)) for part in (sizes, strides, dilations)))
+def _windows(sizes: Any, strides: Any, dilations: Any) -> ops.Windows:
+    return ops.Windows(*(tuple(map(int, part)) for part in (sizes, strides, dilations)))
 
 
 def _config(padding: Any, base_dilation: Any) -> list[tuple[int, int, int]]:
@@ -83,7 +74,7 @@ def _config(padding: Any, base_dilation: Any) -> list[tuple[int, int, int]]:
     ]
 
 
-def sum_array(array: Any, windows: Windows) -> Any:
+def sum_array(array: Any, windows: ops.Windows) -> Any:
     """Return the sums of an array over windows of its axes."""
     return lax.reduce_window(
         array,
@@ -109,7 +100,7 @@ def reduce_window_sum(
 ) -> Value:
     """Serve ``flax.linen.avg_pool`` and ``jax.lax.reduce_window`` with ``jax.lax.add``."""
     windows = _windows(window_dimensions, window_strides, window_dilation)
-    return pooling.window_sum(padded(x, _config(padding, base_dilation)), windows, sum_array)
+    return ops.window_sum(padded(x, _config(padding, base_dilation)), windows, sum_array)
 
 
 def _extreme(rule: Any, x: Value, options: Any) -> Value:
@@ -131,13 +122,13 @@ def _extreme(rule: Any, x: Value, options: Any) -> Value:
 @moment_rule("reduce_window_max")
 def reduce_window_max(x: Value, **options: Any) -> Value:
     """Serve ``flax.linen.max_pool`` and ``jax.lax.reduce_window`` with ``jax.lax.max``."""
-    return _extreme(largest.window_maximum, x, options)
+    return _extreme(ops.window_maximum, x, options)
 
 
 @moment_rule("reduce_window_min")
 def reduce_window_min(x: Value, **options: Any) -> Value:
     """Serve ``flax.linen.min_pool`` and ``jax.lax.reduce_window`` with ``jax.lax.min``."""
-    return _extreme(largest.window_minimum, x, options)
+    return _extreme(ops.window_minimum, x, options)
 
 
 @moment_rule("reduce_window")
@@ -153,12 +144,12 @@ def reduce_window(x: Value, initial: Any, *rest: Any, jaxpr: Any, **options: Any
             + OR_DRAW,
         )
     config = _config(options.pop("padding"), options["base_dilation"])
-    inside = pad(x, pad_array, config, initial)
+    inside = ops.pad(x, pad_array, config, initial)
     still = {"padding": [(0, 0)] * len(config), "base_dilation": (1,) * len(config)}
     rule, combine = {
-        "add": (reduce_window_sum, add),
-        "max": (reduce_window_max, maximum),
-        "min": (reduce_window_min, minimum),
+        "add": (reduce_window_sum, ops.add),
+        "max": (reduce_window_max, ops.maximum),
+        "min": (reduce_window_min, ops.minimum),
     }[names[0]]
     return [combine(rule(inside, **{**options, **still}), initial)]
 

@@ -23,11 +23,7 @@ from numpyro.infer.autoguide import (
 from numpyro.primitives import Messenger
 
 from moment_calculus.errors import MEAN_FIELD_GUIDES, UnsupportedMoments, not_reparameterised
-from moment_calculus.operations.shapes.coordinates import (
-    dependent_coordinates,
-    image_of,
-    on_support,
-)
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.values.propagation import Propagation
 from numpyro_moments._host import new_primitive, shaped
@@ -70,7 +66,7 @@ class LatentVectors:
                 remedy=f"{MEAN_FIELD_GUIDES}, or draw its sites: sample_sites={sorted(sites)}",
             )
         if not drawn and any(_needs_independence(guide, site) for site in sites):
-            raise dependent_coordinates(sites)
+            raise ops.dependent_coordinates(sites)
         return bool(drawn)
 
     def take_apart(self, name: str, fn: Any, latent: Draw, draw: Draw) -> None:
@@ -159,14 +155,14 @@ def _with_moments(prior: Any, free: jax.Array) -> dist.Delta:
 
 
 def _slope(value: Any, **_: Any) -> Any:
-    image = image_of(value)
+    image = ops.image_of(value)
     assert image is not None, "a value that the other primitive made"
     return image.expected_log_slope
 
 
 # Moment rules of a transform that mixes coordinates, and of the logarithm of its slope.
 IMAGE_RULES: dict[str, Callable] = {
-    "image": lambda x, *, support, **_: on_support(support, x.gaussian()),
+    "image": lambda x, *, support, **_: ops.on_support(support, x.gaussian()),
     "slope": _slope,
 }
 _AUXILIARY_SUFFIX = "_unconstrained"

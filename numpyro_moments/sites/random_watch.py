@@ -24,7 +24,7 @@ from moment_calculus.numerics.private_apis import (
     restricted,
     without_dead_code,
 )
-from moment_calculus.operations.dropout.noise import Uniform, noise, noise_name
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values.propagation import Propagation
 from numpyro_moments._host import ClosedJaxpr, Jaxpr, apply_equation, new_primitive, shaped
 from numpyro_moments.evaluation.user_line import line_of
@@ -258,11 +258,11 @@ class _NoiseRewriter:
         ):
             return ""
         rows, output = _rows(key.value), equation.outvars[0].aval
-        noise = (*rows, kind, output.shape, output.dtype)
-        others = [row for row in rows if self.noise_by_key.setdefault(row, noise) != noise]
+        drawn = (*rows, kind, output.shape, output.dtype)
+        others = [row for row in rows if self.noise_by_key.setdefault(row, drawn) != drawn]
         if others or len(set(rows)) < len(rows):
             return ""
-        return self.name_by_noise.setdefault(noise, noise_name())
+        return self.name_by_noise.setdefault(drawn, ops.noise_name())
 
 
 def _rows(keys: Any) -> list[bytes]:
@@ -305,9 +305,9 @@ def noise_rule(propagation: Propagation) -> Callable:
         if name not in value_by_name:
             like = jnp.zeros(shape, dtype)
             value_by_name[name] = (
-                Uniform(name, like, propagation)
+                ops.Uniform(name, like, propagation)
                 if kind == "uniform"
-                else noise(name, like, like + 1, propagation)
+                else ops.noise(name, like, like + 1, propagation)
             )
         return value_by_name[name]
 

@@ -18,10 +18,7 @@ from moment_calculus.likelihoods import divergences
 from moment_calculus.likelihoods.divergences import sum_trailing
 from moment_calculus.numerics.arrays import row_sums
 from moment_calculus.numerics.private_apis import is_traced
-from moment_calculus.operations.linear.factorisation import CORRELATION
-from moment_calculus.operations.shapes.ordered import ORDERED
-from moment_calculus.operations.shapes.sticks import CORRELATION_FACTOR, SIMPLEX
-from moment_calculus.operations.shapes.zero_sum import zero_sum
+from moment_calculus.operations import catalogue as ops
 from moment_guides.families.posteriors import LatentTerms, Posteriors, at_site
 from moment_guides.numpyro.mc_dropout import DroppedWeight
 from moment_guides.numpyro.scales import FastNormal
@@ -50,11 +47,11 @@ class _Posteriors(Posteriors):
     identity = (transforms.IdentityTransform,)
     correlation = transforms.CorrMatrixCholeskyTransform
     mixed = {  # noqa: RUF012
-        (transforms.OrderedTransform,): ORDERED,
-        (transforms.ZeroSumTransform,): zero_sum,
-        (transforms.StickBreakingTransform,): SIMPLEX,
-        (transforms.CorrCholeskyTransform,): CORRELATION_FACTOR,
-        (transforms.CorrCholeskyTransform, correlation): CORRELATION,
+        (transforms.OrderedTransform,): ops.ORDERED,
+        (transforms.ZeroSumTransform,): ops.zero_sum,
+        (transforms.StickBreakingTransform,): ops.SIMPLEX,
+        (transforms.CorrCholeskyTransform,): ops.CORRELATION_FACTOR,
+        (transforms.CorrCholeskyTransform, correlation): ops.CORRELATION,
     }
 
     def value(self, parameter: Any) -> Any:

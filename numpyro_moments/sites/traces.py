@@ -15,7 +15,7 @@ from numpyro.primitives import Messenger
 from numpyro.util import check_model_guide_match
 
 from moment_calculus.errors import UnsupportedMoments, unknown_sample_sites
-from moment_calculus.operations.dropout.masked_weight import MaskedWeight
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values.propagation import Propagation
 from moment_guides.families.drawn_sites import MaskedSite
 from moment_inference.objectives.data import ObservedPlates, Plate, check_rows_are_data
@@ -84,7 +84,7 @@ def check_masked_rows(sites: Mapping[str, Site], latent: Collection[str]) -> Non
         name: weight
         for name, value in values.items()
         for weight in (value, drawn[name])
-        if isinstance(weight, MaskedWeight | MaskedSite)
+        if isinstance(weight, ops.MaskedWeight | MaskedSite)
     }
     if not weights:
         return

@@ -30,8 +30,7 @@ from moment_calculus.likelihoods.joint_powers import (
     power_mean_of_data,
 )
 from moment_calculus.likelihoods.univariate import Univariate, check_unconstrained, check_univariate
-from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
-from moment_calculus.operations.shapes.indexing import unstacked
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.values import Deferred, Gaussian
 from moment_guides.pyro.empirical_bayes import EmpiricalBayesNormal
@@ -93,7 +92,7 @@ def _parametrise(fn: Any) -> tuple[Callable[..., Any], list[Any]]:
 def _parts_of(tensor: MomentTensor) -> tuple[Any, ...]:
     """Return what a random tensor was stacked from, as the concentrations inside a Beta are."""
     value = unwrap(tensor)
-    return unstacked(value) or (value,)
+    return ops.unstacked(value) or (value,)
 
 
 def _stacked(points: list[Any]) -> torch.Tensor:
@@ -326,7 +325,7 @@ def random_logits(fn: Any) -> Gaussian:
     """Return the Gaussian logits [..., classes] of a distribution with random parameters."""
     fn = getattr(fn, "_categorical", fn)  # of a Multinomial or a OneHotCategorical
     parameters = (unwrap(vars(fn).get(name)) for name in ("logits", "probs"))
-    of_classes = [one for one in parameters if isinstance(one, LogSoftmax | Softmax)]
+    of_classes = [one for one in parameters if isinstance(one, ops.LogSoftmax | ops.Softmax)]
     if not of_classes:  # other probabilities than a softmax of logits
         raise missing_logits_error(unwrap(vars(fn).get("probs")), "torch.softmax")
     check_classes_last(of_classes[0].source, "Categorical")

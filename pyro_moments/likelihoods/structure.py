@@ -15,7 +15,7 @@ from torch.distributions import Distribution, constraints
 from torch.distributions.transforms import Transform
 
 from moment_calculus.likelihoods.families import unwrapped
-from moment_calculus.operations.backward.settled import settle_parameters
+from moment_calculus.operations import catalogue as ops
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.evaluation.wrappers import WRAPPERS
 
@@ -83,7 +83,7 @@ def settled_parameters(fn: Any) -> Any:
     """Return a distribution whose random parameters have covariances computed backwards."""
     tensors = random_tensors(fn)
     rank = len(unwrapped(fn, WRAPPERS)[0].batch_shape)
-    found = settle_parameters([tensor.value for tensor in tensors], rank)
+    found = ops.settle_parameters([tensor.value for tensor in tensors], rank)
     if not found:
         return fn
     pairs = ((id(tensor), found.get(id(tensor.value))) for tensor in tensors)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from moment_calculus.operations.shapes.rows import STEP, axis_of_rows, strides_of_rows
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values.propagation import FunctionRegistry
 from pyro_moments._host import tree_leaves
 from pyro_moments.rules.elementwise.dropout import bernoulli_draw
@@ -142,10 +142,12 @@ def _by_strides(function: Callable) -> Rule:
     def rule(input: Any, *args: Any, **kwargs: Any) -> int | None:
         if any(isinstance(part, Tensor | WithRowAxis) for part in tree_leaves((args, kwargs))):
             return None
-        count, strides = input.shape[input.axis], strides_of_rows(input.shape, input.axis)
-        line = torch.empty(STEP * count, device="meta").as_strided(input.shape, strides)
+        count, strides = input.shape[input.axis], ops.strides_of_rows(input.shape, input.axis)
+        line = torch.empty(ops.STEP * count, device="meta").as_strided(input.shape, strides)
         view = function(line, *args, **kwargs)
-        return axis_of_rows(view.shape, view.stride(), count) if isinstance(view, Tensor) else None
+        return (
+            ops.axis_of_rows(view.shape, view.stride(), count) if isinstance(view, Tensor) else None
+        )
 
     return rule
 

@@ -9,10 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.operations.elementwise.unary import is_value, scale_shift
-from moment_calculus.operations.linear.matrices import matmul
-from moment_calculus.operations.normalised.softmax import Softmax
-from moment_calculus.operations.shapes.moves import swap_last
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.normalised import sites_of
 from pyro_moments.rules.table import moment_rule
@@ -31,26 +28,26 @@ def attention(
 ) -> Value:
     """Serve ``F.scaled_dot_product_attention``, by ``covariance="backward"``."""
     sites = sites_of(query, key, value)
-    if dropout_p or enable_gqa or is_value(attn_mask):
+    if dropout_p or enable_gqa or ops.is_value(attn_mask):
         raise UnsupportedMoments(
             "attention over random values with dropout, grouped queries or a random mask",
             sites=sites,
             remedy="leave dropout_p and enable_gqa out, and pass a certain mask" + OR_DRAW,
         )
-    return matmul(shares(query, key, attn_mask, is_causal, scale), value)
+    return ops.matmul(shares(query, key, attn_mask, is_causal, scale), value)
 
 
 def shares(
     query: Any, key: Any, mask: Any = None, is_causal: bool = False, scale: float | None = None
 ) -> Any:
     """Return the share of every key for every query, [..., queries, keys], of values or arrays."""
-    if not is_value(query) and not is_value(key):
+    if not ops.is_value(query) and not ops.is_value(key):
         options = {"attn_mask": mask, "is_causal": is_causal, "scale": scale}
         return F.scaled_dot_product_attention(query, key, _unit(key), **options)
-    scores = matmul(query, swap_last(key))
+    scores = ops.matmul(query, ops.swap_last(key))
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     hidden = _hidden(scores, mask, is_causal)
-    return Softmax(scale_shift(scores, factor, hidden).gaussian()).gaussian()
+    return ops.Softmax(ops.scale_shift(scores, factor, hidden).gaussian()).gaussian()
 
 
 def _hidden(scores: Value, mask: Any, is_causal: bool) -> Any:

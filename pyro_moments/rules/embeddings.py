@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.operations.linear.matrices import matmul
-from moment_calculus.operations.shapes import indexing
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.table import moment_rule
 
@@ -25,9 +24,9 @@ def embedding(
     sparse: bool = False,
 ) -> Value:
     """Serve ``F.embedding`` and ``nn.Embedding``: rows of a random table."""
-    indexing.require_certain(input)
+    ops.require_certain(input)
     _check_norm(weight, max_norm)
-    return indexing.index(weight, input)
+    return ops.index(weight, input)
 
 
 @moment_rule(F.embedding_bag)
@@ -45,7 +44,7 @@ def embedding_bag(
     padding_idx: int | None = None,
 ) -> Value:
     """Serve ``F.embedding_bag`` and ``nn.EmbeddingBag``: sums or means of rows of a table."""
-    indexing.require_certain(input, offsets, per_sample_weights)
+    ops.require_certain(input, offsets, per_sample_weights)
     _check_norm(weight, max_norm)
     if mode == "max":
         raise UnsupportedMoments(
@@ -65,7 +64,7 @@ def embedding_bag(
         include_last_offset=include_last_offset,
         padding_idx=padding_idx,
     )
-    return matmul(shares, weight)
+    return ops.matmul(shares, weight)
 
 
 def _check_norm(weight: Value, max_norm: float | None) -> None:

@@ -8,17 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
-from moment_calculus.operations.dropout.masked_weight import MaskedWeight
-from moment_calculus.operations.elementwise.products import multiply
-from moment_calculus.operations.elementwise.sums import add
-from moment_calculus.operations.linear import diagonals, maps, reductions
-from moment_calculus.operations.linear.matrices import einsum as calculus_einsum
-from moment_calculus.operations.linear.matrices import matmul as product_of_matrices
-from moment_calculus.operations.normalised.softmax import Softmax, TotalProbability
-from moment_calculus.operations.shapes.indexing import take
-from moment_calculus.operations.shapes.ordered import as_ordered
-from moment_calculus.operations.shapes.reshaping import reshape
-from moment_calculus.operations.shapes.sticks import is_simplex
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.conversion import positions
 from pyro_moments.rules.shapes.moves import axes_of, checked_axis, on_meta
@@ -30,46 +20,46 @@ def _product(function: Any, left: Any, right: Any) -> Value:
     if function is not torch.matmul:
         function(on_meta(left), on_meta(right))
     try:
-        return product_of_matrices(left, right)
+        return ops.matmul(left, right)
     except UnsupportedMoments:
         function(on_meta(left), on_meta(right))
         raise
 
 
-@moment_rule(F.linear, takes=(MaskedWeight,))
+@moment_rule(F.linear, takes=(ops.MaskedWeight,))
 def linear(input: Any, weight: Any, bias: Any = None) -> Value:
     """Serve ``F.linear`` and ``nn.Linear``; a random weight may be a vector [in]."""
     if len(weight.shape) == 1:
-        product = product_of_matrices(input, weight)
-        return product if bias is None else add(product, bias)
-    return maps.linear(input, weight, bias)
+        product = ops.matmul(input, weight)
+        return product if bias is None else ops.add(product, bias)
+    return ops.linear(input, weight, bias)
 
 
-@moment_rule(*named("matmul", "__matmul__"), takes=(MaskedWeight,))
+@moment_rule(*named("matmul", "__matmul__"), takes=(ops.MaskedWeight,))
 def matmul(input: Any, other: Any) -> Value:
     """Serve ``@`` and ``torch.matmul``."""
     return _product(torch.matmul, input, other)
 
 
-@moment_rule(*named("mm"), takes=(MaskedWeight,))
+@moment_rule(*named("mm"), takes=(ops.MaskedWeight,))
 def mm(input: Any, mat2: Any) -> Value:
     """Serve ``torch.mm``."""
     return _product(torch.mm, input, mat2)
 
 
-@moment_rule(*named("mv"), takes=(MaskedWeight,))
+@moment_rule(*named("mv"), takes=(ops.MaskedWeight,))
 def mv(input: Any, vec: Any) -> Value:
     """Serve ``torch.mv``."""
     return _product(torch.mv, input, vec)
 
 
-@moment_rule(*named("dot"), takes=(MaskedWeight,))
+@moment_rule(*named("dot"), takes=(ops.MaskedWeight,))
 def dot(input: Any, tensor: Any) -> Value:
     """Serve ``torch.dot``."""
     return _product(torch.dot, input, tensor)
 
 
-@moment_rule(*named("__rmatmul__"), takes=(MaskedWeight,))
+@moment_rule(*named("__rmatmul__"), takes=(ops.MaskedWeight,))
 def reversed_matmul(input: Any, other: Any) -> Value:
     """Serve ``tensor @ random`` where torch dispatches on the right operand."""
     return _product(torch.matmul, other, input)
@@ -79,18 +69,18 @@ def reversed_matmul(input: Any, other: Any) -> Value:
 def bmm(input: Any, mat2: Any) -> Value:
     """Serve ``torch.bmm``."""
     torch.bmm(on_meta(input), on_meta(mat2))
-    return product_of_matrices(input, mat2)
+    return ops.matmul(input, mat2)
 
 
 def _accumulated(input: Any, product: Any, beta: float, alpha: float) -> Value:
     parts = [(input, beta), (product, alpha)]
-    return add(*(multiply(p, n) if _any_random(p) else p * n for p, n in parts))
+    return ops.add(*(ops.multiply(p, n) if _any_random(p) else p * n for p, n in parts))
 
 
 def _with_addend(function: Any) -> Any:
     def rule(input: Any, left: Any, right: Any, *, beta: float = 1, alpha: float = 1) -> Value:
         function(on_meta(input), on_meta(left), on_meta(right))
-        product = left @ right if not _any_random(left, right) else product_of_matrices(left, right)
+        product = left @ right if not _any_random(left, right) else ops.matmul(left, right)
         return _accumulated(input, product, beta, alpha)
 
     rule.__doc__ = f"Serve ``torch.{function.__name__}``."
@@ -102,17 +92,17 @@ def _any_random(*operands: Any) -> bool:
 
 
 for _function in (torch.addmm, torch.addmv, torch.baddbmm):
-    moment_rule(*named(_function.__name__), takes=(MaskedWeight,))(_with_addend(_function))
+    moment_rule(*named(_function.__name__), takes=(ops.MaskedWeight,))(_with_addend(_function))
 
 
 @moment_rule(*named("outer", "ger"))
 def outer(input: Any, vec2: Any) -> Value:
     """Serve ``torch.outer``."""
     torch.outer(on_meta(input), on_meta(vec2))
-    return multiply(reshape(input, (*input.shape, 1)), reshape(vec2, (1, *vec2.shape)))
+    return ops.multiply(ops.reshape(input, (*input.shape, 1)), ops.reshape(vec2, (1, *vec2.shape)))
 
 
-@moment_rule(torch.einsum, takes=(MaskedWeight,))
+@moment_rule(torch.einsum, takes=(ops.MaskedWeight,))
 def einsum(equation: Any, *operands: Any) -> Any:
     """Serve ``torch.einsum`` of one or two operands, every letter at most once in each."""
     if len(operands) == 1 and isinstance(operands[0], list | tuple):
@@ -124,14 +114,14 @@ def einsum(equation: Any, *operands: Any) -> Any:
             remedy="write the equation as a string, such as 'bi,oi->bo'",
         )
     torch.einsum(equation, *map(on_meta, operands))
-    return calculus_einsum(equation, *operands)
+    return ops.einsum(equation, *operands)
 
 
 def _sites(operands: Any) -> frozenset[str]:
     return frozenset().union(*(getattr(o, "sites", frozenset()) for o in operands))
 
 
-@moment_rule(torch.tensordot, takes=(MaskedWeight,))
+@moment_rule(torch.tensordot, takes=(ops.MaskedWeight,))
 def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
     """Serve ``torch.tensordot``."""
     if out is not None:
@@ -150,38 +140,38 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
         letters_b[j] = letters_a[i]
     kept = [n for i, n in enumerate(letters_a) if i not in left]
     kept += [n for j, n in enumerate(letters_b) if j not in right]
-    return calculus_einsum(f"{letters_a},{''.join(letters_b)}->{''.join(kept)}", a, b)
+    return ops.einsum(f"{letters_a},{''.join(letters_b)}->{''.join(kept)}", a, b)
 
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-@moment_rule(*named("sum"), takes=(Softmax,))
+@moment_rule(*named("sum"), takes=(ops.Softmax,))
 def sum(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """Serve ``sum``: over features, and over independent elements of a batch."""
     axes = axes_of(input, dim)
-    if isinstance(input, Softmax):
+    if isinstance(input, ops.Softmax):
         if keepdim and axes == (len(input.shape) - 1,):
-            return TotalProbability(input.source)
+            return ops.TotalProbability(input.source)
         input = input.gaussian()
-    if axes == (len(input.shape) - 1,) and is_simplex(input):
+    if axes == (len(input.shape) - 1,) and ops.is_simplex(input):
         return torch.ones_like(input.at_mean).mean(-1, keepdim)
-    return reductions.reduce_sum(input, axes, keepdims=keepdim)
+    return ops.reduce_sum(input, axes, keepdims=keepdim)
 
 
 @moment_rule(*named("mean"))
 def mean(input: Value, dim: Any = None, keepdim: bool = False) -> Value:
     """Serve ``mean``: over features, and over independent elements of a batch."""
-    return reductions.reduce_mean(input, axes_of(input, dim), keepdims=keepdim)
+    return ops.reduce_mean(input, axes_of(input, dim), keepdims=keepdim)
 
 
 @moment_rule(*named("cumsum"))
 def cumsum(input: Value, dim: int) -> Value:
     """Serve ``cumsum``: over features, and over independent elements of a batch."""
     axis = checked_axis(dim, len(input.shape))
-    if axis == len(input.shape) - 1 and (found := as_ordered(input)) is not None:
+    if axis == len(input.shape) - 1 and (found := ops.as_ordered(input)) is not None:
         return found
-    return reductions.cumulative_sum(input, axis)
+    return ops.cumulative_sum(input, axis)
 
 
 moment_rule(*named("cumsum_"), in_place=True)(cumsum)
@@ -191,9 +181,9 @@ moment_rule(*named("cumsum_"), in_place=True)(cumsum)
 def prod(input: Value, dim: int | None = None, keepdim: bool = False) -> Value:
     """Serve ``prod`` of independent components, or of two."""
     if dim is None:
-        input, dim = reshape(input, (on_meta(input).numel(),)), 0
+        input, dim = ops.reshape(input, (on_meta(input).numel(),)), 0
     shape = tuple(on_meta(input).prod(dim, keepdim).shape)
-    return reshape(reductions.product(input, checked_axis(dim, len(input.shape))), shape)
+    return ops.reshape(ops.product(input, checked_axis(dim, len(input.shape))), shape)
 
 
 @moment_rule(*named("diff"))
@@ -201,7 +191,7 @@ def diff(input: Value, n: int = 1, dim: int = -1) -> Value:
     """Serve ``diff`` along the features."""
     on_meta(input).diff(n, dim)
     for _ in range(n):
-        input = reductions.difference(input, checked_axis(dim, len(input.shape)))
+        input = ops.difference(input, checked_axis(dim, len(input.shape)))
     return input
 
 
@@ -210,8 +200,8 @@ def trace(input: Value) -> Value:
     """Serve ``trace`` of a matrix of independent components."""
     on_meta(input).trace()
     rows = positions(input, min(input.shape))
-    flat = reshape(input, (on_meta(input).numel(),))
-    return reductions.reduce_sum(take(flat, rows * (input.shape[1] + 1), 0))
+    flat = ops.reshape(input, (on_meta(input).numel(),))
+    return ops.reduce_sum(ops.take(flat, rows * (input.shape[1] + 1), 0))
 
 
 @moment_rule(*named("var", "std", "var_mean", "std_mean", "norm", "normalize"))
@@ -241,7 +231,7 @@ def diagonal(input: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Val
     if called_by("torch.distributions.constraints"):
         return input.at_mean.diagonal(offset, dim1, dim2)
     _require_last("torch.diagonal", input, offset, dim1, dim2)
-    return diagonals.diagonal(input)
+    return ops.diagonal(input)
 
 
 @moment_rule(*named("diag_embed"))
@@ -249,7 +239,7 @@ def diag_embed(input: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
     """Serve ``torch.diag_embed`` to the two last axes."""
     if offset or (dim1, dim2) != (-2, -1):
         _require_last("torch.diag_embed", input, 1, dim1, dim2)
-    return diagonals.diagonal_matrix(input)
+    return ops.diagonal_matrix(input)
 
 
 @moment_rule(*named("diag"))
@@ -257,5 +247,5 @@ def diag(input: Value, diagonal: int = 0) -> Value:
     """Serve ``torch.diag``: the matrix of a vector, the diagonal of a matrix."""
     if len(input.shape) == 2 or diagonal:
         _require_last("torch.diag", input, diagonal, -2, -1)
-        return diagonals.diagonal(input)
-    return diagonals.diagonal_matrix(input)
+        return ops.diagonal(input)
+    return ops.diagonal_matrix(input)

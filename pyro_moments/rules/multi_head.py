@@ -9,13 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.operations.elementwise.unary import is_value
-from moment_calculus.operations.linear import maps
-from moment_calculus.operations.linear.matrices import matmul
-from moment_calculus.operations.linear.reductions import reduce_mean
-from moment_calculus.operations.shapes.indexing import index
-from moment_calculus.operations.shapes.moves import permute
-from moment_calculus.operations.shapes.reshaping import reshape
+from moment_calculus.operations import catalogue as ops
 from pyro_moments.rules.attention import shares
 from pyro_moments.rules.normalised import sites_of
 from pyro_moments.rules.table import moment_rule
@@ -60,20 +54,20 @@ def multi_head_attention(
         raise _refused("dropout or a random mask", sites)
     inputs = [query, key, value]
     if not (batched := len(query.shape) == 3):
-        ones = {id(x): reshape(x, (x.shape[0], 1, x.shape[1])) for x in inputs}
+        ones = {id(x): ops.reshape(x, (x.shape[0], 1, x.shape[1])) for x in inputs}
         inputs = [ones[id(x)] for x in inputs]
     packed = None if use_separate_proj_weight else in_proj_weight
     q, k, v = (_heads(part, num_heads) for part in _mapped(inputs, packed, weights, in_proj_bias))
     mask = _mask(attn_mask, key_padding_mask, num_heads)
     share = shares(q, k, mask)
-    mixed = permute(_product(share, v), (2, 0, 1, 3))
-    out = maps.linear(reshape(mixed, (*mixed.shape[:2], -1)), out_proj_weight, out_proj_bias)
-    out = out if batched else index(out, (slice(None), 0))
+    mixed = ops.permute(_product(share, v), (2, 0, 1, 3))
+    out = ops.linear(ops.reshape(mixed, (*mixed.shape[:2], -1)), out_proj_weight, out_proj_bias)
+    out = out if batched else ops.index(out, (slice(None), 0))
     if not need_weights:
         return out, None
     if average_attn_weights:
-        share = reduce_mean(share, (1,)) if is_value(share) else share.mean(1)
-    return out, share if batched else index(share, 0)
+        share = ops.reduce_mean(share, (1,)) if ops.is_value(share) else share.mean(1)
+    return out, share if batched else ops.index(share, 0)
 
 
 def _refused(what: str, sites: frozenset[str]) -> UnsupportedMoments:
@@ -86,7 +80,7 @@ def _refused(what: str, sites: frozenset[str]) -> UnsupportedMoments:
 
 
 def _product(share: Any, value: Any) -> Any:
-    return matmul(share, value) if is_value(share) or is_value(value) else share @ value
+    return ops.matmul(share, value) if ops.is_value(share) or ops.is_value(value) else share @ value
 
 
 def _mapped(inputs: list[Any], packed: Any, weights: tuple[Any, ...], bias: Any) -> list[Any]:
@@ -95,18 +89,18 @@ def _mapped(inputs: list[Any], packed: Any, weights: tuple[Any, ...], bias: Any)
     thirds = [slice(k * size, (k + 1) * size) for k in range(3)]
     if packed is not None and all(x is inputs[0] for x in inputs):
         # in one map: it knows how its outputs depend on each other
-        joint = maps.linear(inputs[0], packed, bias)
-        return [index(joint, (..., third)) for third in thirds]
+        joint = ops.linear(inputs[0], packed, bias)
+        return [ops.index(joint, (..., third)) for third in thirds]
     if packed is not None:
-        weights = tuple(index(packed, third) for third in thirds)
-    biases = [None if bias is None else index(bias, third) for third in thirds]
-    return [maps.linear(*parts) for parts in zip(inputs, weights, biases, strict=True)]
+        weights = tuple(ops.index(packed, third) for third in thirds)
+    biases = [None if bias is None else ops.index(bias, third) for third in thirds]
+    return [ops.linear(*parts) for parts in zip(inputs, weights, biases, strict=True)]
 
 
 def _heads(part: Any, count: int) -> Any:
     """Return [batch, heads, length, width of a head]."""
     length, batch, width = part.shape
-    return permute(reshape(part, (length, batch, count, width // count)), (1, 2, 0, 3))
+    return ops.permute(ops.reshape(part, (length, batch, count, width // count)), (1, 2, 0, 3))
 
 
 def _mask(mask: Any, padding: Any, heads: int) -> Any:

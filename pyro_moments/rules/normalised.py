@@ -10,18 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.operations.elementwise.products import multiply
-from moment_calculus.operations.elementwise.sums import add
-from moment_calculus.operations.elementwise.unary import is_value, scale_shift
-from moment_calculus.operations.normalised import normalisation
-from moment_calculus.operations.normalised.softmax import (
-    FunctionOfLogits,
-    LogSoftmax,
-    LogSumExp,
-    Softmax,
-)
-from moment_calculus.operations.shapes.moves import move_axis
-from moment_calculus.operations.shapes.reshaping import reshape
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.moves import axes_of, on_meta
 from pyro_moments.rules.table import moment_rule, named
@@ -34,21 +23,21 @@ def sites_of(*values: Any) -> frozenset[str]:
 
 def _affine(value: Any, weight: Any, bias: Any) -> Value:
     if weight is not None:
-        either = is_value(value) or is_value(weight)
-        value = multiply(value, weight) if either else value * weight
-    return value if bias is None else add(value, bias)
+        either = ops.is_value(value) or ops.is_value(weight)
+        value = ops.multiply(value, weight) if either else value * weight
+    return value if bias is None else ops.add(value, bias)
 
 
 def _normalise_trailing(input: Any, shape: Sequence[int], eps: float, *, centred: bool) -> Any:
     """Normalise over the trailing axes, whose sizes are ``shape``."""
     shape, input_shape = tuple(shape), tuple(input.shape)
-    if not is_value(input):  # weight or bias are random
+    if not ops.is_value(input):  # weight or bias are random
         return (F.layer_norm if centred else F.rms_norm)(input, shape, eps=eps)
     if len(shape) == 1:
-        return normalisation.normalise(input, eps=eps, centred=centred)
-    merged = reshape(input, (*input_shape[: len(input_shape) - len(shape)], math.prod(shape)))
-    result = normalisation.normalise(merged, eps=eps, centred=centred)
-    return reshape(result, input_shape)
+        return ops.normalise(input, eps=eps, centred=centred)
+    merged = ops.reshape(input, (*input_shape[: len(input_shape) - len(shape)], math.prod(shape)))
+    result = ops.normalise(merged, eps=eps, centred=centred)
+    return ops.reshape(result, input_shape)
 
 
 @moment_rule(*named("layer_norm"))
@@ -100,11 +89,11 @@ def _normalise_groups(input: Any, count: int, eps: float) -> Any:
     # Measured behind a convolution with random weights of sd 0.1, standard deviations are 0.99 to
     # 1.01 times those of draws; with covariance="diagonal", which takes elements as independent,
     # 0.8 to 1.7 times. They are too large where the first derivative vanishes.
-    if not is_value(input):
+    if not ops.is_value(input):
         return F.group_norm(input, count, eps=eps)
     shape, size = tuple(input.shape), math.prod(input.shape[1:])
-    groups = reshape(reshape(input, (shape[0], size)), (shape[0], count, size // count))
-    return reshape(normalisation.normalise(groups, eps=eps), shape)
+    groups = ops.reshape(ops.reshape(input, (shape[0], size)), (shape[0], count, size // count))
+    return ops.reshape(ops.normalise(groups, eps=eps), shape)
 
 
 @moment_rule(F.instance_norm)
@@ -136,7 +125,7 @@ def _per_channel(parameter: Any, shape: tuple[int, ...]) -> Any:
     """Return a parameter [channels] aligned with axis 1."""
     if parameter is None or len(shape) == 2:
         return parameter
-    return reshape(parameter, (shape[1],) + (1,) * (len(shape) - 2))
+    return ops.reshape(parameter, (shape[1],) + (1,) * (len(shape) - 2))
 
 
 @moment_rule(F.batch_norm)
@@ -161,36 +150,36 @@ def batch_norm(
     shape = tuple(input.shape)
     scale = _per_channel((running_var + eps).rsqrt(), shape)
     shift = -_per_channel(running_mean, shape) * scale
-    value = scale_shift(input, scale, shift) if is_value(input) else input * scale + shift
+    value = ops.scale_shift(input, scale, shift) if ops.is_value(input) else input * scale + shift
     return _affine(value, _per_channel(weight, shape), _per_channel(bias, shape))
 
 
 @moment_rule(*named("logsumexp"), torch.special.logsumexp)
 def logsumexp(input: Value, dim: Any, keepdim: bool = False) -> Any:
     """Moment rule of ``logsumexp`` over one axis."""
-    result = _apply_along(LogSumExp, input, dim)
-    return result if keepdim else reshape(result.gaussian(), on_meta(input).sum(dim).shape)
+    result = _apply_along(ops.LogSumExp, input, dim)
+    return result if keepdim else ops.reshape(result.gaussian(), on_meta(input).sum(dim).shape)
 
 
 @moment_rule(*named("log_softmax"), torch.special.log_softmax)
 def log_softmax(input: Value, dim: Any = None, *_: Any, dtype: Any = None, **__: Any) -> Any:
     """Moment rule of ``log_softmax`` and ``nn.LogSoftmax`` over one axis."""
     _check_dtype(input, dtype)
-    return _apply_along(LogSoftmax, input, dim)
+    return _apply_along(ops.LogSoftmax, input, dim)
 
 
-@moment_rule(*named("softmax"), torch.special.softmax, takes=(LogSoftmax,))
+@moment_rule(*named("softmax"), torch.special.softmax, takes=(ops.LogSoftmax,))
 def softmax(input: Any, dim: Any = None, *_: Any, dtype: Any = None, **__: Any) -> Any:
     """Moment rule of ``softmax`` and ``nn.Softmax`` over one axis."""
-    if isinstance(input, LogSoftmax):
+    if isinstance(input, ops.LogSoftmax):
         # Distributions of classes normalise their logits first.
         is_trailing = dim is not None and axes_of(input, dim) == (len(input.shape) - 1,)
         input = input.source if is_trailing else input.gaussian()
     _check_dtype(input, dtype)
-    return _apply_along(Softmax, input, dim)
+    return _apply_along(ops.Softmax, input, dim)
 
 
-def _apply_along(kind: type[FunctionOfLogits], input: Value, dim: Any) -> Any:
+def _apply_along(kind: type[ops.FunctionOfLogits], input: Value, dim: Any) -> Any:
     axes = () if dim is None else axes_of(input, dim)
     if len(axes) != 1:
         raise UnsupportedMoments(
@@ -201,8 +190,8 @@ def _apply_along(kind: type[FunctionOfLogits], input: Value, dim: Any) -> Any:
     last = len(input.shape) - 1
     if axes[0] == last:
         return kind(input.gaussian())
-    moved = kind(move_axis(input.gaussian(), axes[0], last))
-    return move_axis(moved.gaussian(), last, axes[0])
+    moved = kind(ops.move_axis(input.gaussian(), axes[0], last))
+    return ops.move_axis(moved.gaussian(), last, axes[0])
 
 
 def _check_dtype(input: Value, dtype: Any) -> None:

@@ -8,23 +8,15 @@ from typing import Any
 import torch
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.operations.recurrent.cells import (
-    Cell,
-    Weights,
-    gru_cell,
-    lstm_cell,
-    plain_cell,
-)
-from moment_calculus.operations.recurrent.layers import Layers
-from moment_calculus.operations.shapes.moves import move_axis
+from moment_calculus.operations import catalogue as ops
 from pyro_moments.rules.normalised import sites_of
 from pyro_moments.rules.table import moment_rule
 
-CELLS: dict[str, Cell] = {
-    "lstm": lstm_cell,
-    "gru": gru_cell,
-    "rnn_tanh": plain_cell("tanh"),
-    "rnn_relu": plain_cell("relu"),
+CELLS: dict[str, ops.Cell] = {
+    "lstm": ops.lstm_cell,
+    "gru": ops.gru_cell,
+    "rnn_tanh": ops.plain_cell("tanh"),
+    "rnn_relu": ops.plain_cell("relu"),
 }
 
 
@@ -34,7 +26,7 @@ def _parts(hx: Any) -> tuple[Any, ...]:
 
 def _cell_rule(name: str) -> Callable:
     def rule(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
-        states = CELLS[name](input, _parts(hx), Weights(w_ih, w_hh, b_ih, b_hh))
+        states = CELLS[name](input, _parts(hx), ops.Weights(w_ih, w_hh, b_ih, b_hh))
         return states if name == "lstm" else states[0]
 
     rule.__doc__ = f"Serve ``torch.{name}_cell`` and its module."
@@ -60,9 +52,9 @@ def layer_rule(name: str) -> Callable:
         states = _parts(hx)
         if dropout and train and num_layers > 1:
             raise _dropout(sites_of(input, *states, *params))
-        layers = Layers(CELLS[name], _weights(states, params, has_biases), bidirectional)
-        hidden, last = layers.run(move_axis(input, 1, 0) if batch_first else input, states)
-        return (move_axis(hidden, 1, 0) if batch_first else hidden, *last)
+        layers = ops.Layers(CELLS[name], _weights(states, params, has_biases), bidirectional)
+        hidden, last = layers.run(ops.move_axis(input, 1, 0) if batch_first else input, states)
+        return (ops.move_axis(hidden, 1, 0) if batch_first else hidden, *last)
 
     rule.__doc__ = f"Serve ``torch.{name}`` and its module, unrolled over the sequence."
     return rule
@@ -86,7 +78,7 @@ def _dropout(sites: frozenset[str]) -> UnsupportedMoments:
     )
 
 
-def _weights(states: Sequence[Any], params: Any, has_biases: bool) -> list[Weights]:
+def _weights(states: Sequence[Any], params: Any, has_biases: bool) -> list[ops.Weights]:
     """Return the weights of each layer and direction."""
     count = len(params) // states[0].shape[0]
     if count != (4 if has_biases else 2):
@@ -95,7 +87,7 @@ def _weights(states: Sequence[Any], params: Any, has_biases: bool) -> list[Weigh
             sites=sites_of(*params),
             remedy="use proj_size=0, and an nn.Linear behind the module" + OR_DRAW,
         )
-    return [Weights(*params[k : k + count]) for k in range(0, len(params), count)]
+    return [ops.Weights(*params[k : k + count]) for k in range(0, len(params), count)]
 
 
 for _name in CELLS:

@@ -13,18 +13,7 @@ import pyro.distributions as dist
 import torch
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
-from moment_calculus.operations.elementwise.choices import (
-    OPERATORS,
-    Condition,
-    compare,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-)
-from moment_calculus.operations.elementwise.unary import scale_shift
-from moment_calculus.operations.linear import factorisation
-from moment_calculus.operations.linear.correlations import require_factor
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from moment_calculus.values.deferred import Composite
 from pyro_moments import _host
@@ -52,7 +41,7 @@ class MeanCheck:
         if self._compare is None:
             return self.gaussian()
         found = self._compare()
-        if isinstance(found, Condition):
+        if isinstance(found, ops.Condition):
             return found
         return torch.as_tensor(found, device=self.outcome.device)
 
@@ -230,7 +219,9 @@ def _comparison(kind: str, holds: Callable) -> Callable:
     def rule(input: Any, other: Any) -> MeanCheck:
         sites = frozenset().union(*(getattr(operand, "sites", ()) for operand in (input, other)))
         outcome = holds(_at_mean(input), _at_mean(other))
-        return MeanCheck(outcome, sites, lambda: compare(kind, *map(_moments_of, (input, other))))
+        return MeanCheck(
+            outcome, sites, lambda: ops.compare(kind, *map(_moments_of, (input, other)))
+        )
 
     return rule
 
@@ -249,7 +240,9 @@ _COMPARISONS = {
     "le": "le less_equal __le__",
 }
 for _kind, _names in _COMPARISONS.items():
-    moment_rule(*named(*_names.split()), takes=(Composite,))(_comparison(_kind, OPERATORS[_kind]))
+    moment_rule(*named(*_names.split()), takes=(Composite,))(
+        _comparison(_kind, ops.OPERATORS[_kind])
+    )
 
 
 def _combination(holds: Callable, of_conditions: Callable) -> Callable:
@@ -257,7 +250,7 @@ def _combination(holds: Callable, of_conditions: Callable) -> Callable:
 
     def combine(*operands: Any) -> Any:
         parts = [part.condition() if isinstance(part, MeanCheck) else part for part in operands]
-        random = any(isinstance(part, Condition) for part in parts)
+        random = any(isinstance(part, ops.Condition) for part in parts)
         return of_conditions(*parts) if random else holds(*parts)
 
     def rule(*operands: Any) -> MeanCheck:
@@ -273,10 +266,10 @@ def _combination(holds: Callable, of_conditions: Callable) -> Callable:
 
 # Combinations by operator and by their names; constraints to an interval use the first.
 for _holds, _of_conditions, _names in (
-    (operator.and_, logical_and, "__and__ __rand__ logical_and bitwise_and"),
-    (operator.or_, logical_or, "__or__ __ror__ logical_or bitwise_or"),
-    (operator.xor, logical_xor, "__xor__ __rxor__ logical_xor bitwise_xor"),
-    (operator.invert, logical_not, "__invert__ logical_not bitwise_not"),
+    (operator.and_, ops.logical_and, "__and__ __rand__ logical_and bitwise_and"),
+    (operator.or_, ops.logical_or, "__or__ __ror__ logical_or bitwise_or"),
+    (operator.xor, ops.logical_xor, "__xor__ __rxor__ logical_xor bitwise_xor"),
+    (operator.invert, ops.logical_not, "__invert__ logical_not bitwise_not"),
 ):
     moment_rule(*named(*_names.split()), takes=(MeanCheck,))(_combination(_holds, _of_conditions))
 
@@ -321,13 +314,13 @@ def _random_truth(operand: Any) -> UnsupportedMoments:
 @moment_rule(*named("cholesky"), torch.linalg.cholesky)
 def cholesky(input: Any) -> Any:
     """Serve covariances of a vector of scales and an LKJ prior; refuse others."""
-    return factorisation.cholesky(input)
+    return ops.cholesky(input)
 
 
 @moment_rule(torch.linalg.cholesky_ex)
 def cholesky_ex(input: Any) -> Any:
     """Serve the validation of covariance matrices."""
-    factor = factorisation.cholesky(input)
+    factor = ops.cholesky(input)
     success = torch.zeros(factor.shape[:-2], dtype=torch.int, device=factor.mean.device)
     kind: Any = torch.return_types
     return kind.linalg_cholesky_ex((factor, success))
@@ -336,7 +329,7 @@ def cholesky_ex(input: Any) -> Any:
 @moment_rule(*named("isclose"))
 def isclose(input: Any, other: Any, **options: Any) -> Any:
     """Serve the validation of covariance matrices, which are symmetric; refuse all others."""
-    factorisation.cholesky(input)
+    ops.cholesky(input)
     return torch.isclose(input.at_mean, _at_mean(other), **options)
 
 
@@ -344,5 +337,5 @@ def isclose(input: Any, other: Any, **options: Any) -> Any:
 def tril(input: Value, diagonal: int = 0) -> Value:
     """Serve ``tril``; refuse unknown Cholesky factors, which distributions validate so."""
     if called_by("torch.distributions.constraints"):
-        require_factor(input)
-    return scale_shift(input, torch.ones_like(input.at_mean).tril(diagonal))
+        ops.require_factor(input)
+    return ops.scale_shift(input, torch.ones_like(input.at_mean).tril(diagonal))

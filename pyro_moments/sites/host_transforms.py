@@ -15,7 +15,7 @@ from pyro import poutine
 from pyro.infer.autoguide import AutoContinuous, AutoGuideList, AutoNormal
 from torch.distributions import biject_to, constraints, transforms
 
-from moment_calculus.operations.shapes.coordinates import image_of, on_support
+from moment_calculus.operations import catalogue as ops
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.sites.terms import POSTERIORS
 
@@ -46,7 +46,7 @@ class _WithMoments(transforms.Transform):
     def _call(self, x: torch.Tensor) -> torch.Tensor:
         if not isinstance(x, MomentTensor):
             return self.plain(x)
-        return MomentTensor(on_support(_mixing(self.plain), x.value.gaussian()))
+        return MomentTensor(ops.on_support(_mixing(self.plain), x.value.gaussian()))
 
     def _inverse(self, y: torch.Tensor) -> torch.Tensor:
         return self.plain.inv(y)
@@ -54,7 +54,7 @@ class _WithMoments(transforms.Transform):
     def log_abs_det_jacobian(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         if not isinstance(y, MomentTensor):
             return self.plain.log_abs_det_jacobian(x, y)
-        image = image_of(y.value)
+        image = ops.image_of(y.value)
         assert image is not None, "a value that this transform made"
         return image.expected_log_slope
 

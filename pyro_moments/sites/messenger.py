@@ -19,8 +19,7 @@ from moment_calculus.errors import (
     calling_line,
     not_reparameterised,
 )
-from moment_calculus.operations.dropout.masked_weight import MaskedWeight
-from moment_calculus.operations.elementwise.unary import site_value
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.values.propagation import Propagation
 from moment_guides.families import mean_field
@@ -116,7 +115,7 @@ def value_factory(sampled: Collection[str], propagation: Propagation) -> ValueFa
             return mean_field.sample(loc, scale, torch.randn_like(loc))
         moments = mean_field.moments(loc, scale)
         return MomentTensor(
-            site_value(site_slice.name, *moments, propagation, event_dim=site_slice.event_dim)
+            ops.site_value(site_slice.name, *moments, propagation, event_dim=site_slice.event_dim)
         )
 
     return value
@@ -139,7 +138,7 @@ class _ViewableValue(NamedTuple):
 
 def without_usage_record(value: Any) -> Any:
     """Return a masked value without its usage record, for another run; others unchanged."""
-    if isinstance(value, MomentTensor) and isinstance(value.value, MaskedWeight):
+    if isinstance(value, MomentTensor) and isinstance(value.value, ops.MaskedWeight):
         return MomentTensor(value.value.unused())
     return value
 

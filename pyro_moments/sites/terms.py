@@ -19,9 +19,7 @@ from moment_calculus.functions.table import Activation, Integrated, activation
 from moment_calculus.likelihoods import divergences
 from moment_calculus.likelihoods.divergences import sum_trailing
 from moment_calculus.numerics.private_apis import is_untraced
-from moment_calculus.operations.linear.factorisation import CORRELATION
-from moment_calculus.operations.shapes.ordered import ORDERED
-from moment_calculus.operations.shapes.sticks import CORRELATION_FACTOR, SIMPLEX
+from moment_calculus.operations import catalogue as ops
 from moment_guides.families.posteriors import LatentTerms, Posteriors, at_site
 from moment_guides.pyro.mc_dropout import DroppedWeight
 from moment_guides.pyro.tridiagonal import TridiagonalNormal
@@ -54,10 +52,10 @@ class _Posteriors(Posteriors):
     identity = ()
     correlation = dist.transforms.CorrMatrixCholeskyTransform
     mixed = {  # noqa: RUF012
-        (dist.transforms.OrderedTransform,): ORDERED,
-        (transforms.StickBreakingTransform,): SIMPLEX,
-        (transforms.CorrCholeskyTransform,): CORRELATION_FACTOR,
-        (transforms.CorrCholeskyTransform, correlation): CORRELATION,
+        (dist.transforms.OrderedTransform,): ops.ORDERED,
+        (transforms.StickBreakingTransform,): ops.SIMPLEX,
+        (transforms.CorrCholeskyTransform,): ops.CORRELATION_FACTOR,
+        (transforms.CorrCholeskyTransform, correlation): ops.CORRELATION,
     }
 
     def value(self, parameter: Any) -> Any:

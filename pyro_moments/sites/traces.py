@@ -15,7 +15,7 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
 from moment_calculus.errors import unknown_sample_sites
-from moment_calculus.operations.dropout.masked_weight import MaskedWeight
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values.propagation import Propagation
 from moment_guides.families.drawn_sites import MaskedSite
 from moment_inference.objectives.data import ObservedPlates, Plate, check_rows_are_data
@@ -70,10 +70,10 @@ def check_masked_rows(sites: Mapping[str, Any], latent: Collection[str]) -> None
     check_rows_are_data(weights, data)
 
 
-def _masked(value: Any) -> MaskedWeight | MaskedSite | None:
+def _masked(value: Any) -> ops.MaskedWeight | MaskedSite | None:
     """Return the masked weight of a value, with moments or drawn, or None."""
     if isinstance(value, MomentTensor):
-        return value.value if isinstance(value.value, MaskedWeight) else None
+        return value.value if isinstance(value.value, ops.MaskedWeight) else None
     masked = isinstance(value, Undrawn) and isinstance(value.site, MaskedSite)
     return value.site if masked else None
 

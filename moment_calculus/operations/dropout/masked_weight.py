@@ -23,6 +23,8 @@ from moment_calculus.values import Gaussian
 from moment_calculus.values.deferred import Composite
 from moment_calculus.values.propagation import Propagation
 
+__all__ = ["MaskedWeight", "unsupported_inputs_error"]
+
 FEW = 3  # up to so many certain inputs the masks are summed over: eight outcomes
 _ONE_USE = (
     "drop only other sites, by naming those in MCDropoutGuide(p={...}), or use one site for each "

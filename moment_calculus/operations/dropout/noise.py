@@ -38,6 +38,8 @@ from moment_calculus.values.protocols import DataStep
 from moment_calculus.values.spread import all_elements, overlap
 from moment_calculus.values.step import Entries
 
+__all__ = ["Bits", "Uniform", "bernoulli_mask", "compare_noise", "drop", "noise", "noise_name"]
+
 _numbers = itertools.count(1)
 
 
@@ -349,7 +351,7 @@ class Bits(Composite):
         return where_mask(self.source, *((other, chosen) if self.opposite else (chosen, other)))
 
 
-def compare(kind: str, left: Any, right: Any) -> Bits:
+def compare_noise(kind: str, left: Any, right: Any) -> Bits:
     """Compare uniform numbers with a probability, on either side."""
     if not isinstance(left, Uniform):
         kind, left, right = _MIRRORED[kind], right, left

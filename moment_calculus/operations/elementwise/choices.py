@@ -36,6 +36,26 @@ from moment_calculus.values.propagation import register_replaceable
 from moment_calculus.values.protocols import Switched
 from moment_calculus.values.spread import broadcast_shape, none_or_all
 
+__all__ = [
+    "OPERATORS",
+    "Condition",
+    "at_least",
+    "at_most",
+    "compare",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "maximum",
+    "minimum",
+    "pick_components",
+    "prelu",
+    "same_function",
+    "sign",
+    "where",
+    "where_condition",
+]
+
 
 def where(mask: Array, chosen: Any, other: Any) -> Value:
     """Return ``chosen`` where a certain mask is set and ``other`` elsewhere, exactly.

@@ -83,6 +83,8 @@ from moment_calculus.values.protocols import KnowsLags, Rewritable, Switched
 from moment_calculus.values.spread import broadcast_shape, overlap, rows_scaled
 from moment_calculus.values.step import Added, OfOneSource, Product
 
+__all__ = ["divide", "multiply", "square"]
+
 ORDER = 16  # terms of the Mehler series
 
 

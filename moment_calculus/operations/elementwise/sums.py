@@ -41,6 +41,8 @@ from moment_calculus.values.lags import Along, Pairs, pairs_of_terms
 from moment_calculus.values.protocols import KnowsLags, Rewritable, Switched
 from moment_calculus.values.spread import broadcast_shape, overlap
 
+__all__ = ["add", "subtract"]
+
 DEPENDENCE_REMEDY = (
     "rewrite the model so that the operands do not share a latent site, or draw that site by "
     "naming it in sample_sites="

@@ -25,6 +25,8 @@ from moment_calculus.values.elementwise import affine
 from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import all_elements, broadcast_shape
 
+__all__ = ["apply", "is_value", "scale_shift", "site_value"]
+
 
 def site_value(
     name: str, mean: Array, variance: Array, propagation: Propagation, *, event_dim: int = 1

@@ -13,6 +13,8 @@ from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.values import Gaussian, Value
 
+__all__ = ["diagonal", "diagonal_matrix"]
+
 _DIAGONAL = "diagonal"
 
 

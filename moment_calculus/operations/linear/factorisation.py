@@ -28,6 +28,8 @@ from moment_calculus.values.deferred import as_function
 from moment_calculus.values.protocols import Symmetric
 from moment_calculus.values.step import Product
 
+__all__ = ["CORRELATION", "cholesky"]
+
 
 def structured_product(left: Any, right: Any) -> Value | None:
     """Return left @ right of a diagonal matrix or a random Cholesky factor; else None.

@@ -36,6 +36,8 @@ from moment_calculus.values.protocols import DataStep
 from moment_calculus.values.spread import overlap
 from moment_calculus.values.step import entries_of
 
+__all__ = ["einsum", "matmul"]
+
 
 def matmul(left: Any, right: Any) -> Value:
     """Return left @ right for matrices and vectors in either order, at least one of them random.

@@ -26,6 +26,8 @@ from moment_calculus.values.ancestry import as_vector, is_rearranged
 from moment_calculus.values.protocols import MapStep
 from moment_calculus.values.spread import batch_shape, broadcast_shape
 
+__all__ = ["cumulative_sum", "difference", "product", "reduce_mean", "reduce_sum"]
+
 
 @dataclass(frozen=True, eq=False)
 class _SumOverBatch(Moved, MapStep):

@@ -41,6 +41,8 @@ from moment_calculus.values.deferred import Composite
 from moment_calculus.values.propagation import register_replaceable
 from moment_calculus.values.step import Added
 
+__all__ = ["FunctionOfLogits", "LogSoftmax", "LogSumExp", "Softmax", "TotalProbability"]
+
 # A rule takes the logits and returns logarithms of the mean probabilities, up to a common number.
 SOFTMAX = register_replaceable("softmax")
 MASKED_LOGIT = -1e9  # a logit whose exponential is zero

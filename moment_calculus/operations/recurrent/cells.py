@@ -17,6 +17,8 @@ from moment_calculus.operations.linear import maps
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.values.spread import overlap
 
+__all__ = ["Cell", "Weights", "gru_cell", "lstm_cell", "plain_cell"]
+
 State = tuple[Any, ...]  # what a cell carries on: the hidden values first, [batch, hidden]
 
 

@@ -23,6 +23,8 @@ from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.protocols import Rewritable, Switched
 from moment_calculus.values.spread import batch_shape, none_or_all, strongest_ties
 
+__all__ = ["Config", "concatenate", "pad", "stack", "with_rows"]
+
 
 class _Parts(Rewritable, Switched):
     """Base step of values side by side along an axis."""

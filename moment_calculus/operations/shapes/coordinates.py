@@ -11,6 +11,8 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.operations.shapes.reshaping import Expanded, Reshaped
 from moment_calculus.values import Gaussian
 
+__all__ = ["coordinates_of", "dependent_coordinates", "image_of", "on_support"]
+
 _IMAGE = "image of coordinates"
 
 

@@ -47,6 +47,17 @@ from moment_calculus.values.spread import (
     support_of_index,
 )
 
+__all__ = [
+    "ALL",
+    "gather",
+    "index",
+    "index_axes",
+    "require_certain",
+    "take",
+    "unstack",
+    "unstacked",
+]
+
 ALL = slice(None)
 
 

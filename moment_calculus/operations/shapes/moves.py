@@ -25,6 +25,8 @@ from moment_calculus.values.protocols import KnowsLags, Rewritable, Switched
 from moment_calculus.values.spread import Support, none_or_all
 from moment_calculus.values.step import Entries, OfOneSource, covariance_by_older, entries_of
 
+__all__ = ["converted", "move_axis", "permute", "swap_last"]
+
 
 @dataclass(frozen=True, eq=False)
 class Moved(OfOneSource, KnowsLags, Rewritable, Switched):

@@ -18,6 +18,8 @@ from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.deferred import as_function
 from moment_calculus.values.elementwise import affine
 
+__all__ = ["ORDERED", "as_ordered"]
+
 
 def _ordered(coordinates: Gaussian) -> Gaussian:
     """Return x₀, x₀ + e^{x₁}, x₀ + e^{x₁} + e^{x₂}, … of coordinates x [..., k].

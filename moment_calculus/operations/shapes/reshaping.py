@@ -28,6 +28,8 @@ from moment_calculus.values.lags import Along, Pairs, lag_covariance, pairs_of_t
 from moment_calculus.values.protocols import MapStep, Symmetric
 from moment_calculus.values.spread import batch_shape, none_or_all, rank_of_batch
 
+__all__ = ["broadcast", "reshape"]
+
 
 @dataclass(frozen=True, eq=False)
 class Reshaped(Moved):

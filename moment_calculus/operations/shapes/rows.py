@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+__all__ = ["STEP", "array_of_rows", "axis_of_rows", "strides_of_rows"]
+
 STEP = 2  # elements from row to row, unlike the one element between neighbours in a copy
 
 

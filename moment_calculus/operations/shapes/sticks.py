@@ -23,6 +23,8 @@ from moment_calculus.values import Gaussian, Spread, Step, Ties
 from moment_calculus.values.elementwise import affine
 from moment_calculus.values.step import Added
 
+__all__ = ["CORRELATION_FACTOR", "SIMPLEX", "is_simplex"]
+
 
 class _Pieces(NamedTuple):
     """Moments of f(x) and g(x) for every coordinate, each [..., k]."""

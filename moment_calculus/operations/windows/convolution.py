@@ -42,6 +42,8 @@ from moment_calculus.values.protocols import KnowsLags, MapStep
 from moment_calculus.values.spread import features_last
 from moment_calculus.values.step import Added
 
+__all__ = ["ConvolutionLayout", "SpatialAxis", "convolution"]
+
 # A bilinear function of plain inputs and a plain weight, of any number of output
 # channels, without padding; no output contains a component of either twice.
 # Other strides along the axes of space may be given as a third argument.

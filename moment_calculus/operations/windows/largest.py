@@ -37,6 +37,8 @@ from moment_calculus.values.protocols import KnowsLags
 from moment_calculus.values.spread import features_last
 from moment_calculus.values.step import Added
 
+__all__ = ["axis_maximum", "axis_minimum", "window_maximum", "window_minimum"]
+
 Padding = Sequence[tuple[int, int]]  # number of entries before and after, along each axis
 # A rule takes mean and variance of two entries, and their covariance. It returns the mean and the
 # variance of the larger one, and the expected derivative by the first.

@@ -20,6 +20,8 @@ from moment_calculus.values.lags import Pairs, lag_covariance, remaining
 from moment_calculus.values.protocols import KnowsLags
 from moment_calculus.values.spread import batch_shape
 
+__all__ = ["Windows", "window_sum"]
+
 Offset = tuple[int, ...]
 
 

@@ -17,12 +17,7 @@ from jax.sharding import reshard
 
 from moment_calculus.errors import UnsupportedMoments, warn_user
 from moment_calculus.functions.table import activation
-from moment_calculus.operations.elementwise.elementary import log_add_exp, log_normal_cdf
-from moment_calculus.operations.elementwise.unary import apply, is_value
-from moment_calculus.operations.linear import factorisation
-from moment_calculus.operations.linear.diagonals import diagonal_matrix
-from moment_calculus.operations.recognition import resolved
-from moment_calculus.operations.shapes.moves import converted
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from moment_calculus.values.deferred import Composite
 from numpyro_moments.rules.programs.units import one_hot_value
@@ -47,15 +42,15 @@ _NAMES = {
 
 
 def _plain(name: str) -> Callable[[Value], Value]:
-    return lambda x: apply(activation(name), x)
+    return lambda x: ops.apply(activation(name), x)
 
 
-_MATRICES = {"_diag": diagonal_matrix}  # their results have an axis more
+_MATRICES = {"_diag": ops.diagonal_matrix}  # their results have an axis more
 FUNCTIONS: dict[str, Callable[..., Value]] = {
     **{name: _plain(kind) for name, kind in _NAMES.items()},
-    "cholesky": factorisation.cholesky,
-    "log_ndtr": log_normal_cdf,
-    "logaddexp": log_add_exp,
+    "cholesky": ops.cholesky,
+    "log_ndtr": ops.log_normal_cdf,
+    "logaddexp": ops.log_add_exp,
 }
 
 
@@ -65,14 +60,14 @@ def recognised(equation: Any, operands: list[Any]) -> Value | None:
     if name == "_one_hot_below" and place.startswith(_FOLDER):
         return one_hot_value(*operands)
     name = name if place.startswith(_HOME) else ""
-    if name in _MATRICES and is_value(operands[0]):
+    if name in _MATRICES and ops.is_value(operands[0]):
         vector = operands[0]
         square = equation.outvars[0].aval.shape == vector.shape * 2
         return _MATRICES[name](vector) if square else None
     rule = FUNCTIONS.get(name)
     if rule is None or rule.__code__.co_argcount != len(operands):
         return None
-    values = [resolved(operand) for operand in operands]
+    values = [ops.resolved(operand) for operand in operands]
     values = [value.gaussian() if isinstance(value, Composite) else value for value in values]
     return rule(*values) if _fits(equation, values) else None
 
@@ -93,8 +88,8 @@ def _function(equation: Any) -> tuple[str, str]:
 
 def _fits(equation: Any, operands: list[Any]) -> bool:
     """Return whether the random operands have the shape of the one result."""
-    shapes = [output.aval.shape for output in equation.outvars]
-    return all([operand.shape] == shapes for operand in operands if is_value(operand))
+    results = [output.aval.shape for output in equation.outvars]
+    return all([operand.shape] == results for operand in operands if ops.is_value(operand))
 
 
 @program_rule(
@@ -135,7 +130,7 @@ def placed(x: Any, **parameters: Any) -> Any:
         place, sharding = with_sharding_constraint, parameters["sharding"]
     # Covariances have other axes, and are left to the compiler.
     shape = tuple(x.shape)
-    return converted(x, lambda array: place(array, sharding) if array.shape == shape else array)
+    return ops.converted(x, lambda array: place(array, sharding) if array.shape == shape else array)
 
 
 @moment_rule("debug_callback", "debug_print")

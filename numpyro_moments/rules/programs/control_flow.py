@@ -15,9 +15,7 @@ import numpy as np
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.private_apis import is_traced
-from moment_calculus.operations.elementwise.choices import pick_components, same_function
-from moment_calculus.operations.shapes.concatenation import concatenate, stack
-from moment_calculus.operations.shapes.indexing import index
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.deferred import Composite
 from moment_calculus.values.spread import overlap, support_of_index
@@ -68,7 +66,7 @@ class Loop:
     def step(self, carried: Sequence[Any], step: int) -> tuple[list[Any], list[Any]]:
         """Evaluate a step; return what it carries on, and what is stacked."""
         place = self.length - 1 - step if self.reverse else step
-        sliced = [index(_readable(part), place) for part in self.slices]
+        sliced = [ops.index(_readable(part), place) for part in self.slices]
         return self.evaluate(self.constants, carried, sliced)
 
     def evaluate(
@@ -85,7 +83,7 @@ class Loop:
         if drawn or not all(map(_splits, self.slices)):
             return None
         first = self.length - step - length if self.reverse else step
-        slices = [index(part, slice(first, first + length)) for part in self.slices]
+        slices = [ops.index(part, slice(first, first + length)) for part in self.slices]
         if not _apart((*self.constants, *carried, *slices)):
             return None
         try:
@@ -194,16 +192,16 @@ def _stacked(parts: list[Any], rank: int) -> Any:
     if not any(map(is_random, parts)):
         return jnp.stack(parts)
     parts = list(map(_understood, parts))
-    if same_function(parts):  # keeps a positive scale recognisable
-        return Deferred(stack([part.base for part in parts], -rank), parts[0].function)
-    return stack(parts, -rank)
+    if ops.same_function(parts):  # keeps a positive scale recognisable
+        return Deferred(ops.stack([part.base for part in parts], -rank), parts[0].function)
+    return ops.stack(parts, -rank)
 
 
 def _joined(parts: list[Any]) -> Any:
     if len(parts) == 1:
         return parts[0]
     if any(map(is_random, parts)):
-        return concatenate(parts, -len(parts[0].shape))
+        return ops.concatenate(parts, -len(parts[0].shape))
     return jnp.concatenate(parts)
 
 
@@ -232,7 +230,7 @@ def _selected(choice: Any, alternatives: tuple[Any, ...]) -> Any:
     """Return one of the alternatives, of which some may be certain."""
     if any(map(is_random, alternatives)):
         parts = [_understood(part) for part in alternatives]
-        return pick_components(lambda *arrays: _select(choice, arrays), parts)
+        return ops.pick_components(lambda *arrays: _select(choice, arrays), parts)
     return _select(choice, alternatives)
 
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from moment_calculus.numerics.arrays import diagonal_matrix
-from moment_calculus.operations.shapes.indexing import index
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Deferred, Gaussian, Opaque, Root, Spread, Ties
 from moment_calculus.values.deferred import Composite
 from moment_calculus.values.gaussian import is_weight
@@ -191,7 +191,7 @@ class Plan:
     def of(cls, loop: Any, carried: list[Any], slices: list[Any], length: int) -> Plan:
         """Return the first plan; raise SeenThrough if moments do not suffice."""
         forms = tuple(map(_form, carried))
-        rows = tuple(_form(index(part, 0)) if is_random(part) else None for part in slices)
+        rows = tuple(_form(ops.index(part, 0)) if is_random(part) else None for part in slices)
         constants = [_constant(value) for value in loop.constants]
         return cls(loop, carried, slices, length, constants, forms, rows)
 

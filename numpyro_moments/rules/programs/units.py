@@ -7,8 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from moment_calculus.operations.dropout.noise import Uniform
-from moment_calculus.operations.dropout.one_hot import one_hot
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 
 # Whether a program runs at the means, where a draw is its mean; part of the key of jax.jit's cache.
@@ -46,8 +45,8 @@ def _one_hot_below(uniform: jax.Array, probabilities: jax.Array) -> jax.Array:
 
 def one_hot_value(uniform: Any, probabilities: Any) -> Value | None:
     """Return the moments of what ``one_hot_below`` draws; None for numbers that are no noise."""
-    if not isinstance(uniform, Uniform):
+    if not isinstance(uniform, ops.Uniform):
         return None
     if hasattr(probabilities, "sites"):
         probabilities = probabilities.gaussian()
-    return one_hot(probabilities, uniform.source.propagation)
+    return ops.one_hot(probabilities, uniform.source.propagation)

@@ -13,20 +13,7 @@ import numpy as np
 
 from moment_calculus.errors import OR_DRAW, UnknownNumbers, UnsupportedMoments
 from moment_calculus.numerics.private_apis import is_traced
-from moment_calculus.operations import shapes
-from moment_calculus.operations.elementwise.choices import where
-from moment_calculus.operations.elementwise.sums import add
-from moment_calculus.operations.elementwise.unary import is_value
-from moment_calculus.operations.shapes.concatenation import concatenate, stack, with_rows
-from moment_calculus.operations.shapes.indexing import (
-    ALL,
-    index,
-    index_axes,
-    require_certain,
-    take,
-    unstacked,
-)
-from moment_calculus.operations.shapes.indexing import gather as gather_along
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Deferred, Value
 from numpyro_moments.rules.table import moment_rule
 
@@ -38,14 +25,14 @@ def slice_(x: Value, *, start_indices: Any, limit_indices: Any, strides: Any) ->
     """Serve ``x[a:b:c]``."""
     strides = strides or (1,) * len(x.shape)
     limits = zip(start_indices, limit_indices, strides, x.shape, strict=True)
-    return index(x, tuple(ALL if s[:3] == (0, s[3], 1) else slice(*s[:3]) for s in limits))
+    return ops.index(x, tuple(ops.ALL if s[:3] == (0, s[3], 1) else slice(*s[:3]) for s in limits))
 
 
 @moment_rule("rev")
 def rev(x: Value, *, dimensions: Any) -> Value:
     """Serve ``jnp.flip``."""
     for axis in dimensions:
-        x = take(x, slice(None, None, -1), axis)
+        x = ops.take(x, slice(None, None, -1), axis)
     return x
 
 
@@ -55,14 +42,14 @@ def tile(x: Value, *, reps: Any) -> Value:
     for axis, count in enumerate(reps):
         if count != 1:
             places = np.tile(np.arange(x.shape[axis]), count)
-            x = shapes.move_axis(index_axes(x, {axis: places}), 0, axis)
+            x = ops.move_axis(ops.index_axes(x, {axis: places}), 0, axis)
     return x
 
 
 @moment_rule("dynamic_slice", numbers=False)
 def dynamic_slice(x: Any, *starts: Any, slice_sizes: Any) -> Value:
     """Serve ``jax.lax.dynamic_slice`` and ``x[i]`` with certain indices, known or not."""
-    require_certain(*starts)
+    ops.require_certain(*starts)
     for axis, (start, size) in enumerate(zip(starts, slice_sizes, strict=True)):
         if size != x.shape[axis]:
             x = _window(x, start, size, axis)
@@ -72,9 +59,9 @@ def dynamic_slice(x: Any, *starts: Any, slice_sizes: Any) -> Value:
 def _window(x: Any, start: Any, size: int, axis: int) -> Any:
     if is_known(start):
         first = min(max(int(start), 0), x.shape[axis] - size)
-        return take(x, slice(first, first + size), axis)
+        return ops.take(x, slice(first, first + size), axis)
     places = jnp.clip(start, 0, x.shape[axis] - size) + jnp.arange(size)
-    return shapes.move_axis(index_axes(x, {axis: places}, distinct=True), 0, axis)
+    return ops.move_axis(ops.index_axes(x, {axis: places}, distinct=True), 0, axis)
 
 
 class Columns(NamedTuple):
@@ -135,7 +122,7 @@ def gather(
     **_: Any,
 ) -> Value:
     """Serve ``x[array]``, ``jnp.take`` and ``jnp.take_along_axis`` with certain indices."""
-    require_certain(indices)
+    ops.require_certain(indices)
     indices = indices if isinstance(indices, Columns) else Columns.of(indices)
     layout = Layout.of(dimension_numbers, x.shape, tuple(indices.shape), tuple(slice_sizes))
     places, inside = layout.places(indices)
@@ -145,18 +132,18 @@ def gather(
         result = _along(x, places, along[0], layout)
     else:
         distinct = unique_indices or _is_distinct(places, x.shape)
-        picked = index_axes(x, places, distinct=distinct) if places else _repeated(x, layout)
-        result = shapes.permute(picked, layout.order())
+        picked = ops.index_axes(x, places, distinct=distinct) if places else _repeated(x, layout)
+        result = ops.permute(picked, layout.order())
     if mode != jax.lax.GatherScatterMode.FILL_OR_DROP or (is_known(inside) and np.all(inside)):
         return result
     filling = jnp.nan if fill_value is None else fill_value
-    return where(layout.aligned(inside), result, filling)
+    return ops.where(layout.aligned(inside), result, filling)
 
 
 def _repeated(x: Value, layout: Layout) -> Value:
     """Return the value for every element of the batch of indices, which index no axis."""
     shape = (*layout.batch, *x.shape)
-    return shapes.broadcast(shapes.reshape(x, (1,) * len(layout.batch) + tuple(x.shape)), shape)
+    return ops.broadcast(ops.reshape(x, (1,) * len(layout.batch) + tuple(x.shape)), shape)
 
 
 def _along(x: Value, places: Any, axis: int, layout: Layout) -> Value:
@@ -166,9 +153,9 @@ def _along(x: Value, places: Any, axis: int, layout: Layout) -> Value:
     order = [*range(axis), len(x.shape) - 1, *range(axis, len(x.shape) - 1)]
     chosen = flat.transpose(order)
     wide = tuple(chosen.shape[axis] if i == axis else n for i, n in enumerate(x.shape))
-    result = gather_along(x, jnp.broadcast_to(chosen, wide), axis)
+    result = ops.gather(x, jnp.broadcast_to(chosen, wide), axis)
     split = (*wide[:axis], *rest, *wide[axis + 1 :])
-    return shapes.permute(shapes.reshape(result, split), layout.order_along(axis))
+    return ops.permute(ops.reshape(result, split), layout.order_along(axis))
 
 
 def is_known(array: Any) -> bool:
@@ -303,7 +290,7 @@ class Layout:
 @moment_rule("dynamic_update_slice", numbers=False)
 def dynamic_update_slice(x: Any, update: Any, *starts: Any) -> Value:
     """Serve ``jax.lax.dynamic_update_slice`` at certain places."""
-    require_certain(*starts)
+    ops.require_certain(*starts)
     _require_known(starts, (x, update))
     limits = zip(starts, update.shape, x.shape, strict=True)
     return _replaced(x, update, [min(max(int(s), 0), n - k) for s, k, n in limits])
@@ -331,13 +318,13 @@ def _replaced(x: Any, update: Any, starts: list[int], axis: int = 0) -> Any:
 
 
 def _slice(x: Any, start: int, end: int, axis: int) -> Any:
-    return x if (start, end) == (0, x.shape[axis]) else take(x, slice(start, end), axis)
+    return x if (start, end) == (0, x.shape[axis]) else ops.take(x, slice(start, end), axis)
 
 
 def _joined(parts: list[Any], axis: int) -> Any:
-    if not any(map(is_value, parts)):
+    if not any(map(ops.is_value, parts)):
         return jnp.concatenate(parts, axis)
-    return parts[0] if len(parts) == 1 else concatenate(parts, axis - len(parts[0].shape))
+    return parts[0] if len(parts) == 1 else ops.concatenate(parts, axis - len(parts[0].shape))
 
 
 @moment_rule("scatter", numbers=False)
@@ -355,7 +342,7 @@ def scatter_add(x: Any, indices: Any, updates: Any, **parameters: Any) -> Value:
 def _scattered(
     x: Any, indices: Any, updates: Any, *, adds: bool, dimension_numbers: Any, **_: Any
 ) -> Value:
-    require_certain(indices)
+    ops.require_certain(indices)
     _require_known([indices], (x, updates))
     if len(indices.shape) == 1:
         return _updated_window(x, np.asarray(indices), updates, dimension_numbers, adds)
@@ -367,7 +354,7 @@ def _updated_window(x: Any, index: Any, updates: Any, numbers: Any, adds: bool) 
     inserted = numbers.inserted_window_dims
     sizes = iter(updates.shape)
     wide = [1 if axis in inserted else next(sizes) for axis in range(len(x.shape))]
-    update = shapes.reshape(updates, tuple(wide))
+    update = ops.reshape(updates, tuple(wide))
     starts = [0] * len(x.shape)
     for place, axis in zip(index, numbers.scatter_dims_to_operand_dims, strict=True):
         starts[axis] = int(place)
@@ -384,16 +371,16 @@ def _updated_window(x: Any, index: Any, updates: Any, numbers: Any, adds: bool) 
 
 def _stacked_anew(x: Any, update: Any, starts: list[int]) -> Value | None:
     """Return a short vector with another element, so that its functions stay functions."""
-    known = unstacked(x) if is_value(x) else isinstance(update, Deferred)
+    known = ops.unstacked(x) if ops.is_value(x) else isinstance(update, Deferred)
     if not known or x.shape[0] > MOST_STACKED:
         return None
-    elements = [index(x, place) for place in range(x.shape[0])]
-    elements[starts[0]] = shapes.reshape(update, ())
-    return stack(elements, -1) if any(map(is_value, elements)) else None
+    elements = [ops.index(x, place) for place in range(x.shape[0])]
+    elements[starts[0]] = ops.reshape(update, ())
+    return ops.stack(elements, -1) if any(map(ops.is_value, elements)) else None
 
 
 def _sum(x: Any, y: Any) -> Any:
-    return add(x, y) if is_value(x) or is_value(y) else x + y
+    return ops.add(x, y) if ops.is_value(x) or ops.is_value(y) else x + y
 
 
 def _rows(x: Any, indices: Any, updates: Any, numbers: Any, adds: bool) -> Value:
@@ -412,18 +399,18 @@ def _rows(x: Any, indices: Any, updates: Any, numbers: Any, adds: bool) -> Value
         raise _too_general((x, updates))
     # The rows of the update are on its only axis that is not a window axis.
     (own,) = (i for i in range(len(updates.shape)) if i not in numbers.update_window_dims)
-    rows = shapes.move_axis(updates, own, axis)
+    rows = ops.move_axis(updates, own, axis)
     origin = np.arange(count)
     origin[places[kept]] = count + np.flatnonzero(kept)
     if not adds:
-        return with_rows(x, rows, jnp.asarray(origin), axis)
-    nothing = jnp.zeros(x.shape, (rows.at_mean if is_value(rows) else rows).dtype)
+        return ops.with_rows(x, rows, jnp.asarray(origin), axis)
+    nothing = jnp.zeros(x.shape, (rows.at_mean if ops.is_value(rows) else rows).dtype)
     return _sum(x, _with_certain_rows(nothing, rows, jnp.asarray(origin), axis))
 
 
 def _with_certain_rows(x: Any, rows: Any, origin: Any, axis: int) -> Any:
-    if is_value(rows):
-        return with_rows(x, rows, origin, axis)
+    if ops.is_value(rows):
+        return ops.with_rows(x, rows, origin, axis)
     return jnp.take(jnp.concatenate([x, rows], axis), origin, axis)
 
 
@@ -434,8 +421,8 @@ def _elements(x: Any, indices: Any, updates: Any) -> Any:
     places = np.ravel_multi_index(np.moveaxis(indices, -1, 0), x.shape, mode="clip").reshape(-1)
     origin = np.arange(size)
     origin[places[inside]] = size + np.flatnonzero(inside)
-    flat, values = shapes.reshape(x, (size,)), shapes.reshape(updates, (len(places),))
-    return shapes.reshape(with_rows(flat, values, jnp.asarray(origin), 0), x.shape)
+    flat, values = ops.reshape(x, (size,)), ops.reshape(updates, (len(places),))
+    return ops.reshape(ops.with_rows(flat, values, jnp.asarray(origin), 0), x.shape)
 
 
 def _too_general(operands: Any) -> UnsupportedMoments:

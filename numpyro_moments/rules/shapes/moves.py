@@ -12,14 +12,7 @@ import numpy as np
 from jax import lax
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.operations import shapes
-from moment_calculus.operations.dropout.masked_weight import MaskedWeight
-from moment_calculus.operations.dropout.noise import Bits
-from moment_calculus.operations.elementwise.choices import Condition
-from moment_calculus.operations.shapes import concatenation
-from moment_calculus.operations.shapes.concatenation import Config
-from moment_calculus.operations.shapes.indexing import take
-from moment_calculus.operations.shapes.moves import converted
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Deferred, Value
 from moment_calculus.values.deferred import Composite
 from numpyro_moments.rules.table import moment_rule, register_made
@@ -28,7 +21,7 @@ from numpyro_moments.rules.table import moment_rule, register_made
 @moment_rule("convert_element_type", takes=(Composite,))
 def convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
     """Serve ``astype`` of floating-point numbers, and of conditions to floating-point numbers."""
-    if isinstance(x, Condition | Bits) and new_dtype == jnp.bool_:
+    if isinstance(x, ops.Condition | ops.Bits) and new_dtype == jnp.bool_:
         return x
     if not jnp.issubdtype(new_dtype, jnp.floating):
         raise UnsupportedMoments(
@@ -38,12 +31,12 @@ def convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
             "branch of jax.lax.cond that a random value decides, compute both and choose by "
             "jnp.where" + OR_DRAW,
         )
-    value = x.number if isinstance(x, Condition | Bits) else x
+    value = x.number if isinstance(x, ops.Condition | ops.Bits) else x
     if _dtype(value) == new_dtype:
         return value
-    if isinstance(value, Composite) and not isinstance(value, MaskedWeight):
+    if isinstance(value, Composite) and not isinstance(value, ops.MaskedWeight):
         value = value.gaussian()
-    return converted(value, lambda array: jnp.asarray(array).astype(new_dtype))
+    return ops.converted(value, lambda array: jnp.asarray(array).astype(new_dtype))
 
 
 def _dtype(value: Any) -> Any:
@@ -89,7 +82,7 @@ def of_bits(rule: Callable[..., Value]) -> Callable[..., Any]:
 
     @functools.wraps(rule)
     def moved(x: Any, **parameters: Any) -> Any:
-        if isinstance(x, Bits):
+        if isinstance(x, ops.Bits):
             return x.moved(lambda value: rule(value, **parameters))
         return rule(x, **parameters)
 
@@ -122,28 +115,28 @@ RESHAPES = {
 
 def _reshaping(in_numpy: Callable) -> Callable:
     def rule(x: Value, **parameters: Any) -> Value:
-        return shapes.reshape(x, in_numpy(np.broadcast_to(0, x.shape), **parameters).shape)
+        return ops.reshape(x, in_numpy(np.broadcast_to(0, x.shape), **parameters).shape)
 
     return of_bits(rule)
 
 
 for _name, _spelling in RESHAPES.items():
-    register_made(_name, _reshaping(MOVES[_name]), f"Serve {_spelling}.", takes=(Bits,))
+    register_made(_name, _reshaping(MOVES[_name]), f"Serve {_spelling}.", takes=(ops.Bits,))
 
 
-@moment_rule("transpose", takes=(MaskedWeight, Bits))
+@moment_rule("transpose", takes=(ops.MaskedWeight, ops.Bits))
 def transpose(x: Value, *, permutation: Any) -> Value:
     """Serve ``jnp.transpose``, ``jnp.moveaxis`` and ``jnp.swapaxes``."""
-    return shapes.permute(x, tuple(permutation))
+    return ops.permute(x, tuple(permutation))
 
 
-@moment_rule("broadcast_in_dim", takes=(Bits,))
+@moment_rule("broadcast_in_dim", takes=(ops.Bits,))
 @of_bits
 def broadcast_in_dim(x: Value, *, shape: Any, broadcast_dimensions: Any, **_: Any) -> Value:
     """Serve ``jnp.broadcast_to`` and ``jnp.expand_dims``."""
     sizes = dict(zip(map(int, broadcast_dimensions), x.shape, strict=True))
     aligned = tuple(sizes.get(axis, 1) for axis in range(len(shape)))
-    return shapes.broadcast(shapes.reshape(x, aligned), tuple(shape))
+    return ops.broadcast(ops.reshape(x, aligned), tuple(shape))
 
 
 @moment_rule("concatenate", numbers=False)
@@ -153,24 +146,24 @@ def concatenate(*operands: Any, dimension: int) -> Value:
         return operands[0]
     axis = dimension - len(operands[0].shape)
     if axis == -1 and all(operand.shape[-1] == 1 for operand in operands):  # of ``jnp.stack``
-        return concatenation.stack([_squeezed(operand) for operand in operands], axis)
-    return concatenation.concatenate(operands, axis)
+        return ops.stack([_squeezed(operand) for operand in operands], axis)
+    return ops.concatenate(operands, axis)
 
 
 def _squeezed(operand: Any) -> Any:
-    return shapes.reshape(operand, operand.shape[:-1])
+    return ops.reshape(operand, operand.shape[:-1])
 
 
 @moment_rule("stack", numbers=False)
 def stack(*operands: Any, axis: int) -> Value:
     """Serve ``jnp.stack``, a primitive of its own since JAX 0.11."""
-    return concatenation.stack(operands, axis - len(operands[0].shape) - 1)
+    return ops.stack(operands, axis - len(operands[0].shape) - 1)
 
 
 @moment_rule("unstack")
 def unstack(x: Value, *, axis: int) -> list[Value]:
     """Serve ``jnp.unstack``, a primitive of its own since JAX 0.11."""
-    return [take(x, place, axis) for place in range(x.shape[axis])]
+    return [ops.take(x, place, axis) for place in range(x.shape[axis])]
 
 
 @moment_rule("split")
@@ -178,24 +171,24 @@ def split(x: Value, *, sizes: Any, axis: int) -> list[Value]:
     """Serve ``jnp.split``."""
     ends = list(itertools.accumulate(sizes))
     starts = [0, *ends[:-1]]
-    return [take(x, slice(start, end), axis) for start, end in zip(starts, ends, strict=True)]
+    return [ops.take(x, slice(start, end), axis) for start, end in zip(starts, ends, strict=True)]
 
 
 @moment_rule("pad")
 def pad(x: Any, fill: Any, *, padding_config: Any) -> Value:
     """Serve ``jnp.pad`` with a constant, and ``jax.lax.pad``."""
-    return concatenation.pad(x, pad_array, padding_config, fill)
+    return ops.pad(x, pad_array, padding_config, fill)
 
 
-def pad_array(array: Any, config: Config, fill: Any) -> Any:
+def pad_array(array: Any, config: ops.Config, fill: Any) -> Any:
     """Pad an array with entries before, after and between, by axis in ``config``."""
     return lax.pad(array, jnp.asarray(fill, array.dtype), config)
 
 
-def padded(operand: Any, config: Config) -> Any:
+def padded(operand: Any, config: ops.Config) -> Any:
     """Return a value or array with zeros around and between its entries."""
     if not any(any(entry) for entry in config):
         return operand
     if hasattr(operand, "sites"):
-        return concatenation.pad(operand, pad_array, config)
+        return ops.pad(operand, pad_array, config)
     return pad_array(operand, config, 0)

@@ -10,12 +10,7 @@ import torch
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
 from moment_calculus.functions.table import ACTIVATIONS, activation
 from moment_calculus.likelihoods.classes.mixtures import is_complementary
-from moment_calculus.operations.elementwise.choices import at_least, at_most, prelu
-from moment_calculus.operations.elementwise.products import multiply
-from moment_calculus.operations.elementwise.unary import apply, is_value
-from moment_calculus.operations.normalised.softmax import Softmax
-from moment_calculus.operations.shapes.indexing import unstacked
-from moment_calculus.operations.shapes.sticks import is_simplex
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.indexing import chunk
 from pyro_moments.rules.table import moment_rule, named
@@ -50,7 +45,7 @@ def activation_rule(names: str, *takes: type) -> Callable[[Callable], Callable]:
 
 def _register_plain(kind: str, names: str) -> None:
     def rule(input: Value, inplace: bool = False) -> Value:
-        return apply(activation(kind), input)
+        return ops.apply(activation(kind), input)
 
     rule.__name__ = rule.__qualname__ = kind
     rule.__doc__ = f"Serve ``{'``, ``'.join(names.split())}``."
@@ -76,7 +71,7 @@ def as_numbers(**parameters: Any) -> dict[str, Any]:
 
 def _refuse_random(**parameters: Any) -> None:
     for name, parameter in parameters.items():
-        if is_value(parameter):
+        if ops.is_value(parameter):
             raise UnsupportedMoments(
                 f"the parameter {name} is random",
                 sites=parameter.sites,
@@ -95,7 +90,7 @@ def _require_range(input: Value, *, above: float, **parameters: Any) -> None:
 
 
 def _apply_with(kind: str, input: Value, **parameters: Any) -> Value:
-    return apply(activation(kind, **as_numbers(**parameters)), input)
+    return ops.apply(activation(kind, **as_numbers(**parameters)), input)
 
 
 @activation_rule("leaky_relu")
@@ -110,7 +105,7 @@ def prelu_(input: Value, weight: Any) -> Value:
     _refuse_random(weight=weight)
     trailing = len(input.shape) - 2
     channels = weight.reshape(-1, *[1] * max(trailing, 0)) if weight.numel() > 1 else weight
-    return prelu(input, channels)
+    return ops.prelu(input, channels)
 
 
 @activation_rule("elu")
@@ -131,7 +126,7 @@ def gelu(input: Value, *, approximate: str = "none") -> Value:
     """Serve ``F.gelu`` and ``nn.GELU``, exact and by tanh."""
     if approximate not in ("none", "tanh"):
         raise RuntimeError("approximate argument must be either none or tanh.")
-    return apply(activation("gelu" if approximate == "none" else "gelu_tanh"), input)
+    return ops.apply(activation("gelu" if approximate == "none" else "gelu_tanh"), input)
 
 
 @activation_rule("softplus")
@@ -170,7 +165,7 @@ def hardtanh(
     return _apply_with("hardtanh", input, low=min_val, high=max_val)
 
 
-@activation_rule("clamp clip", Softmax)
+@activation_rule("clamp clip", ops.Softmax)
 def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
     """Serve ``clamp`` with certain bounds, numbers or tensors."""
     if min is None and max is None:
@@ -178,17 +173,17 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
     _refuse_random(min=min, max=max)
     if _are_probabilities(input) and called_by("torch.distributions.utils"):
         return input  # which torch keeps away from zero
-    input = input.gaussian() if isinstance(input, Softmax) else input
+    input = input.gaussian() if isinstance(input, ops.Softmax) else input
     if any(_is_array(bound) for bound in (min, max)):
-        lower = input if min is None else at_least(input, min)
-        return lower if max is None else at_most(lower, max)
+        lower = input if min is None else ops.at_least(input, min)
+        return lower if max is None else ops.at_most(lower, max)
     return _apply_with("clamp", input, low=min, high=max)
 
 
 def _are_probabilities(value: Any) -> bool:
     """Return whether a value is known to be the probabilities of classes."""
-    known = isinstance(value, Softmax) or is_simplex(value)
-    return known or is_complementary(unstacked(value))
+    known = isinstance(value, ops.Softmax) or ops.is_simplex(value)
+    return known or is_complementary(ops.unstacked(value))
 
 
 def _is_array(bound: Any) -> bool:
@@ -211,17 +206,17 @@ def clamp_max(input: Value, max: Any) -> Value:
 @activation_rule("heaviside")
 def heaviside(input: Value, values: Any = None) -> Value:
     """Serve ``torch.heaviside``; its value at zero has probability zero and does not matter."""
-    if is_value(values):
+    if ops.is_value(values):
         raise UnsupportedMoments(
             "the value of the step at zero is random",
             sites=values.sites,
             remedy="make it certain; at a random argument it does not matter" + OR_DRAW,
         )
-    return apply(activation("heaviside"), input)
+    return ops.apply(activation("heaviside"), input)
 
 
 @moment_rule(*named("glu"))
 def glu(input: Value, dim: int = -1) -> Value:
     """Serve ``F.glu`` and ``nn.GLU``: the product of one half and the sigmoid of the other."""
     content, gate = chunk(input, 2, dim)
-    return multiply(content, apply(activation("sigmoid"), gate))
+    return ops.multiply(content, ops.apply(activation("sigmoid"), gate))

@@ -10,23 +10,7 @@ import torch
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
 from moment_calculus.likelihoods.classes.mixtures import is_complementary
-from moment_calculus.operations.elementwise import (
-    choices,
-    elementary,
-    logarithms,
-    products,
-    sums,
-    unary,
-)
-from moment_calculus.operations.elementwise.unary import is_value
-from moment_calculus.operations.normalised.softmax import (
-    LogSoftmax,
-    LogSumExp,
-    Softmax,
-    TotalProbability,
-)
-from moment_calculus.operations.shapes.indexing import unstacked
-from moment_calculus.operations.shapes.sticks import is_simplex
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.elementwise.activations import activation_rule, as_numbers
 from pyro_moments.rules.shapes.conversion import as_number
@@ -36,54 +20,54 @@ from pyro_moments.rules.table import MeanCheck, fills_in_ordered_logistic, momen
 @moment_rule(*named("add", "__add__", "__radd__"))
 def add(input: Any, other: Any, *, alpha: float = 1) -> Value:
     """Serve ``+``; dependent operands add their exact cross-covariance."""
-    return sums.add(input, _times(other, alpha))
+    return ops.add(input, _times(other, alpha))
 
 
 moment_rule(*named("__iadd__", "add_"), in_place=True)(add)
 
 
-@moment_rule(*named("sub", "subtract", "__sub__"), takes=(LogSumExp,))
+@moment_rule(*named("sub", "subtract", "__sub__"), takes=(ops.LogSumExp,))
 def subtract(input: Any, other: Any, *, alpha: float = 1) -> Any:
     """Serve ``-``; logits minus their logsumexp become a LogSoftmax."""
     if alpha == 1 and _is_own_logsumexp(input, other):
-        return LogSoftmax(other.source)
+        return ops.LogSoftmax(other.source)
     # Its likelihood's rule needs no cumulative probabilities; their covariances take most
     # time.
-    both_random = unary.is_value(input) and unary.is_value(other)
+    both_random = ops.is_value(input) and ops.is_value(other)
     if both_random and fills_in_ordered_logistic():
         return (input.at_mean - other.at_mean) * torch.nan
-    input, other = (o.gaussian() if isinstance(o, LogSumExp) else o for o in (input, other))
-    return sums.subtract(input, _times(other, alpha))
+    input, other = (o.gaussian() if isinstance(o, ops.LogSumExp) else o for o in (input, other))
+    return ops.subtract(input, _times(other, alpha))
 
 
 def _is_own_logsumexp(logits: Any, other: Any) -> bool:
-    logsumexp = isinstance(other, LogSumExp) and unary.is_value(logits)
+    logsumexp = isinstance(other, ops.LogSumExp) and ops.is_value(logits)
     return logsumexp and logits.gaussian() is other.source
 
 
 @moment_rule(*named("__isub__", "sub_", "subtract_"), in_place=True)
 def subtract_in_place(input: Any, other: Any, *, alpha: float = 1) -> Value:
     """Serve ``-=``."""
-    return sums.subtract(input, _times(other, alpha))
+    return ops.subtract(input, _times(other, alpha))
 
 
 @moment_rule(*named("rsub", "__rsub__"))
 def reversed_subtract(input: Any, other: Any, *, alpha: float = 1) -> Value:
     """Serve ``number - random``."""
-    return sums.subtract(other, _times(input, alpha))
+    return ops.subtract(other, _times(input, alpha))
 
 
 def _times(operand: Any, alpha: float) -> Any:
     if alpha == 1:
         return operand
-    return products.multiply(operand, alpha) if unary.is_value(operand) else operand * alpha
+    return ops.multiply(operand, alpha) if ops.is_value(operand) else operand * alpha
 
 
 @moment_rule(*named("mul", "multiply", "__mul__", "__rmul__"), takes=(MeanCheck,))
 def multiply(input: Any, other: Any) -> Value:
     """Serve ``*``, also by the outcome of a comparison."""
     input, other = as_number(input), as_number(other)
-    return products.multiply(input, other) if _any(input, other) else input * other
+    return ops.multiply(input, other) if _any(input, other) else input * other
 
 
 moment_rule(*named("__imul__", "mul_", "multiply_"), in_place=True)(multiply)
@@ -91,14 +75,15 @@ moment_rule(*named("__imul__", "mul_", "multiply_"), in_place=True)(multiply)
 
 @moment_rule(
     *named("div", "divide", "true_divide", "__truediv__"),
-    takes=(Softmax, TotalProbability),
+    takes=(ops.Softmax, ops.TotalProbability),
 )
 def divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
     """Serve ``/`` by a certain divisor; a softmax divided by its own sum stays as it is."""
     if _is_own_total(input, other) and rounding_mode is None:
         return input
     input, other = (
-        o.gaussian() if isinstance(o, Softmax | TotalProbability) else o for o in (input, other)
+        o.gaussian() if isinstance(o, ops.Softmax | ops.TotalProbability) else o
+        for o in (input, other)
     )
     if rounding_mode is not None:
         raise UnsupportedMoments(
@@ -106,13 +91,13 @@ def divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
             sites=getattr(input, "sites", ()),
             remedy="divide without rounding" + OR_DRAW,
         )
-    return products.divide(input, other)
+    return ops.divide(input, other)
 
 
 def _is_own_total(probabilities: Any, other: Any) -> bool:
-    if is_simplex(probabilities) or is_complementary(unstacked(probabilities)):
+    if ops.is_simplex(probabilities) or is_complementary(ops.unstacked(probabilities)):
         return called_by("torch.distributions.categorical")
-    both = isinstance(probabilities, Softmax) and isinstance(other, TotalProbability)
+    both = isinstance(probabilities, ops.Softmax) and isinstance(other, ops.TotalProbability)
     return both and probabilities.source is other.source
 
 
@@ -122,13 +107,13 @@ moment_rule(*named("__itruediv__", "div_", "divide_", "true_divide_"), in_place=
 @moment_rule(*named("__rtruediv__", "__rdiv__"))
 def reversed_divide(input: Any, other: Any) -> Value:
     """Serve ``number / random``, which raises UnsupportedMoments with the reason."""
-    return products.divide(other, input)
+    return ops.divide(other, input)
 
 
 @moment_rule(*named("neg", "negative", "__neg__"))
 def negative(input: Value) -> Value:
     """Serve unary ``-``."""
-    return unary.scale_shift(input, -1.0)
+    return ops.scale_shift(input, -1.0)
 
 
 moment_rule(*named("neg_", "negative_"), in_place=True)(negative)
@@ -137,31 +122,31 @@ moment_rule(*named("neg_", "negative_"), in_place=True)(negative)
 @moment_rule(*named("addcmul"))
 def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Value:
     """Serve ``torch.addcmul``."""
-    product = products.multiply(tensor1, tensor2) if _any(tensor1, tensor2) else tensor1 * tensor2
-    return sums.add(input, _times(product, value))
+    product = ops.multiply(tensor1, tensor2) if _any(tensor1, tensor2) else tensor1 * tensor2
+    return ops.add(input, _times(product, value))
 
 
 @moment_rule(*named("addcdiv"))
 def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Value:
     """Serve ``torch.addcdiv`` by a certain divisor."""
-    quotient = products.divide(tensor1, tensor2) if _any(tensor1, tensor2) else tensor1 / tensor2
-    return sums.add(input, _times(quotient, value))
+    quotient = ops.divide(tensor1, tensor2) if _any(tensor1, tensor2) else tensor1 / tensor2
+    return ops.add(input, _times(quotient, value))
 
 
 def _any(*operands: Any) -> bool:
-    return any(map(unary.is_value, operands))
+    return any(map(ops.is_value, operands))
 
 
 @moment_rule(*named("lerp"))
 def lerp(input: Any, end: Any, weight: Any) -> Value:
     """Serve ``torch.lerp`` with a certain or a random weight."""
     if not _any(weight):
-        return sums.add(
-            products.multiply(input, 1 - weight) if _any(input) else input * (1 - weight),
-            products.multiply(end, weight) if _any(end) else end * weight,
+        return ops.add(
+            ops.multiply(input, 1 - weight) if _any(input) else input * (1 - weight),
+            ops.multiply(end, weight) if _any(end) else end * weight,
         )
-    span = sums.subtract(end, input) if _any(end, input) else end - input
-    return sums.add(input, products.multiply(span, weight))
+    span = ops.subtract(end, input) if _any(end, input) else end - input
+    return ops.add(input, ops.multiply(span, weight))
 
 
 moment_rule(*named("addcmul_"), in_place=True)(addcmul)
@@ -179,14 +164,14 @@ _POSITIVE = " of a positive function of a Gaussian"
 
 # Functions of one value by their names in torch, and of which values.
 UNARY: dict[str, tuple[Callable[[Value], Value], str]] = {
-    "square": (products.square, ""),
-    "sqrt": (lambda x: elementary.power(x, 0.5), _POSITIVE),
-    "rsqrt": (lambda x: elementary.power(x, -0.5), _POSITIVE),
-    "reciprocal": (lambda x: elementary.power(x, -1.0), _POSITIVE),
-    "log": (logarithms.log, _POSITIVE),
-    "log1p": (elementary.log1p, " of a function of a Gaussian that is above −1"),
-    "log2": (lambda x: unary.scale_shift(logarithms.log(x), 1 / math.log(2)), _POSITIVE),
-    "log10": (lambda x: unary.scale_shift(logarithms.log(x), 1 / math.log(10)), _POSITIVE),
+    "square": (ops.square, ""),
+    "sqrt": (lambda x: ops.power(x, 0.5), _POSITIVE),
+    "rsqrt": (lambda x: ops.power(x, -0.5), _POSITIVE),
+    "reciprocal": (lambda x: ops.power(x, -1.0), _POSITIVE),
+    "log": (ops.log, _POSITIVE),
+    "log1p": (ops.log1p, " of a function of a Gaussian that is above −1"),
+    "log2": (lambda x: ops.scale_shift(ops.log(x), 1 / math.log(2)), _POSITIVE),
+    "log10": (lambda x: ops.scale_shift(ops.log(x), 1 / math.log(10)), _POSITIVE),
 }
 
 
@@ -196,7 +181,7 @@ def _register_unary(name: str, function: Callable[[Any], Any], domain: str) -> N
 
     rule.__name__ = rule.__qualname__ = name
     rule.__doc__ = f"Serve ``torch.{name}``{domain}."
-    activation_rule(name, *((Softmax,) if name == "log" else ()))(rule)
+    activation_rule(name, *((ops.Softmax,) if name == "log" else ()))(rule)
 
 
 for _name, (_function, _domain) in UNARY.items():
@@ -206,15 +191,15 @@ for _name, (_function, _domain) in UNARY.items():
 @activation_rule("pow")
 def power(input: Any, exponent: Any) -> Any:
     """Serve ``torch.pow`` and ``**`` with a certain exponent or a certain positive base."""
-    if is_value(exponent):
-        return elementary.exponential(input, exponent)
+    if ops.is_value(exponent):
+        return ops.exponential(input, exponent)
     if isinstance(exponent, torch.Tensor) and (exponent.ndim or exponent.requires_grad):
-        return elementary.array_power(input, exponent)
+        return ops.array_power(input, exponent)
     exponent = as_numbers(exponent=exponent)["exponent"]
     if exponent == 0:
         like = input.mean if hasattr(input, "mean") else input.base.mean
         return torch.ones_like(like)
-    return products.square(input) if exponent == 2 else elementary.power(input, exponent)
+    return ops.square(input) if exponent == 2 else ops.power(input, exponent)
 
 
 moment_rule(*named("__pow__"))(power)
@@ -232,11 +217,11 @@ def where(condition: Any, input: Any, other: Any) -> Any:
     """Serve ``torch.where`` with a certain condition, or a comparison of one random value."""
     if isinstance(condition, MeanCheck):
         condition = condition.condition()
-    if isinstance(condition, choices.Condition):
-        return choices.where_condition(condition, input, other)
-    if not unary.is_value(input) and not unary.is_value(other):
+    if isinstance(condition, ops.Condition):
+        return ops.where_condition(condition, input, other)
+    if not ops.is_value(input) and not ops.is_value(other):
         return torch.where(condition, input, other)
-    return choices.where(condition, input, other)
+    return ops.where(condition, input, other)
 
 
 # The method Tensor.where has the operand before the condition.
@@ -258,10 +243,10 @@ moment_rule(*named("masked_fill_"), in_place=True)(masked_fill)
 @moment_rule(*named("maximum", "fmax"))
 def maximum(input: Any, other: Any) -> Value:
     """Serve ``torch.maximum``."""
-    return choices.maximum(input, other)
+    return ops.maximum(input, other)
 
 
 @moment_rule(*named("minimum", "fmin"))
 def minimum(input: Any, other: Any) -> Value:
     """Serve ``torch.minimum``."""
-    return choices.minimum(input, other)
+    return ops.minimum(input, other)

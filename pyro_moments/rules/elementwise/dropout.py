@@ -10,10 +10,7 @@ import torch.nn.functional as F
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.operations.dropout.noise import bernoulli_mask, drop, noise, noise_name
-from moment_calculus.operations.dropout.one_hot import one_hot
-from moment_calculus.operations.elementwise.unary import scale_shift
-from moment_calculus.operations.shapes.moves import move_axis
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values.propagation import Propagation
 from pyro_moments.rules.normalised import softmax
 from pyro_moments.rules.table import RULES, moment_rule, named
@@ -70,9 +67,11 @@ def _dropout(name: str) -> None:
         if not 0 < p <= 1:
             raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
         if p == 1:
-            return scale_shift(input, 0.0) if hasattr(input, "sites") else torch.zeros_like(input)
+            return (
+                ops.scale_shift(input, 0.0) if hasattr(input, "sites") else torch.zeros_like(input)
+            )
         if name not in _CHANNELS:
-            return drop(input, p, noise_name(), propagation, axis=_axis_of(input))
+            return ops.drop(input, p, ops.noise_name(), propagation, axis=_axis_of(input))
         return _of_channels(input, p, propagation, _CHANNELS[name])
 
     _register(name, named(name), of_any, lambda input, *_, **__: input)
@@ -91,7 +90,7 @@ def _of_channels(input: Any, p: float, propagation: Propagation, single: int | N
     kept = 1 if rank == single else 2
     shape = (*input.shape[:kept], *[1] * (rank - kept))
     axis = _axis_of(input, kept - 1 - rank)
-    return drop(input, p, noise_name(), propagation, shape=shape, axis=axis)
+    return ops.drop(input, p, ops.noise_name(), propagation, shape=shape, axis=axis)
 
 
 def _axis_of(input: Any, otherwise: int = -1) -> int | None:
@@ -104,13 +103,13 @@ for _name in ("dropout", *_CHANNELS, *_ALPHA):
 
 
 def _bernoulli(propagation: Propagation, input: Any, *, generator: Any = None) -> Any:
-    return bernoulli_mask(noise_name("draw"), input, propagation, axis=_axis_of(input))
+    return ops.bernoulli_mask(ops.noise_name("draw"), input, propagation, axis=_axis_of(input))
 
 
 def _randn_like(propagation: Propagation, input: Any, **_: Any) -> Any:
     like = torch.zeros_like(input.at_mean if hasattr(input, "sites") else input)
     variance, axis = torch.ones_like(like), _axis_of(input)
-    return noise(noise_name("noise"), like, variance, propagation, axis=axis)
+    return ops.noise(ops.noise_name("noise"), like, variance, propagation, axis=axis)
 
 
 def _gumbel_softmax(
@@ -131,8 +130,8 @@ def _gumbel_softmax(
     if not hasattr(logits, "sites"):
         shares = F.softmax(logits, dim).movedim(dim, last)
     else:
-        shares = move_axis(softmax(logits, dim).gaussian(), dim % (last + 1), last)
-    return move_axis(one_hot(shares, propagation), last, dim % (last + 1))
+        shares = ops.move_axis(softmax(logits, dim).gaussian(), dim % (last + 1), last)
+    return ops.move_axis(ops.one_hot(shares, propagation), last, dim % (last + 1))
 
 
 def bernoulli_draw(probability: torch.Tensor) -> torch.Tensor:

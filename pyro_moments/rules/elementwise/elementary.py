@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from moment_calculus.operations.elementwise import choices, elementary
-from moment_calculus.operations.elementwise.unary import is_value, scale_shift
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.elementwise.activations import activation_rule
 from pyro_moments.rules.table import moment_rule, named
@@ -28,40 +27,42 @@ NAMES = {
 
 def _register(kind: str) -> None:
     def rule(input: Value) -> Value:
-        return elementary.apply_by_name(kind, input)
+        return ops.apply_by_name(kind, input)
 
     rule.__name__ = rule.__qualname__ = kind
     rule.__doc__ = f"Serve ``torch.{kind}``, by quadrature."
     activation_rule(NAMES.get(kind, kind))(rule)
 
 
-for _kind in elementary.FUNCTIONS:
+for _kind in ops.FUNCTIONS:
     _register(_kind)
 
 
 @activation_rule("log_ndtr")
 def log_ndtr(input: Value) -> Value:
     """Serve ``torch.special.log_ndtr``, by quadrature."""
-    return elementary.log_normal_cdf(input)
+    return ops.log_normal_cdf(input)
 
 
 @activation_rule("logaddexp")
 def logaddexp(input: Any, other: Any) -> Value:
     """Serve ``torch.logaddexp`` as softplus(x − y) + y."""
-    return elementary.log_add_exp(input, other)
+    return ops.log_add_exp(input, other)
 
 
 @activation_rule("logaddexp2")
 def logaddexp2(input: Any, other: Any) -> Value:
     """Serve ``torch.logaddexp2`` as log₂(2ˣ + 2ʸ)."""
-    natural = (scale_shift(x, _LOG_2) if is_value(x) else x * _LOG_2 for x in (input, other))
-    return scale_shift(elementary.log_add_exp(*natural), 1 / _LOG_2)
+    natural = (
+        ops.scale_shift(x, _LOG_2) if ops.is_value(x) else x * _LOG_2 for x in (input, other)
+    )
+    return ops.scale_shift(ops.log_add_exp(*natural), 1 / _LOG_2)
 
 
 @activation_rule("sign sgn")
 def sign(input: Value) -> Value:
     """Serve ``torch.sign``."""
-    return choices.sign(input)
+    return ops.sign(input)
 
 
 def _everywhere(name: str, holds: bool) -> None:

@@ -7,9 +7,7 @@ from typing import Any
 import torch
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.operations.dropout.masked_weight import MaskedWeight
-from moment_calculus.operations.elementwise.choices import Condition
-from moment_calculus.operations.shapes.moves import converted
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Deferred, Value
 from moment_calculus.values.deferred import Composite
 from pyro_moments.rules.table import MeanCheck, moment_rule, named
@@ -17,7 +15,7 @@ from pyro_moments.rules.table import MeanCheck, moment_rule, named
 
 def example_of(value: Any) -> torch.Tensor:
     """Return a tensor of the value's dtype and device."""
-    if isinstance(value, MaskedWeight):
+    if isinstance(value, ops.MaskedWeight):
         return value.at_mean
     return value.base.mean if isinstance(value, Deferred) else value.gaussian().mean
 
@@ -32,7 +30,7 @@ def _like(input: Value, probe: torch.Tensor) -> Value:
         )
     if probe.dtype == own.dtype and probe.device == own.device:
         return input
-    return converted(input, lambda array: array.to(device=probe.device, dtype=probe.dtype))
+    return ops.converted(input, lambda array: array.to(device=probe.device, dtype=probe.dtype))
 
 
 def _probe(input: Value) -> torch.Tensor:
@@ -43,14 +41,14 @@ def _probe(input: Value) -> torch.Tensor:
 def as_number(input: Any) -> Any:
     """Return the outcome of a comparison as the number 0 or 1, other values as they are."""
     condition = input.condition() if isinstance(input, MeanCheck) else input
-    return condition.number if isinstance(condition, Condition) else condition
+    return condition.number if isinstance(condition, ops.Condition) else condition
 
 
 def _plain(argument: Any) -> Any:
     return _probe(argument) if hasattr(argument, "sites") else argument
 
 
-@moment_rule(torch.Tensor.to, takes=(MaskedWeight, MeanCheck))
+@moment_rule(torch.Tensor.to, takes=(ops.MaskedWeight, MeanCheck))
 def to(input: Any, *args: Any, **options: Any) -> Any:
     """Serve ``.to`` of a dtype, a device or another tensor, of comparisons too."""
     input = as_number(input)
@@ -60,7 +58,7 @@ def to(input: Any, *args: Any, **options: Any) -> Any:
     return _like(input, _probe(input).to(*map(_plain, args), **options))
 
 
-@moment_rule(torch.Tensor.type_as, takes=(MaskedWeight, MeanCheck))
+@moment_rule(torch.Tensor.type_as, takes=(ops.MaskedWeight, MeanCheck))
 def type_as(input: Any, other: Any) -> Any:
     """Serve ``type_as``."""
     return to(input, other)
@@ -78,7 +76,7 @@ def _cast(name: str) -> Any:
 
 
 for _name in ("float", "double", "half", "bfloat16", "cpu"):
-    moment_rule(getattr(torch.Tensor, _name), takes=(MaskedWeight, MeanCheck))(_cast(_name))
+    moment_rule(getattr(torch.Tensor, _name), takes=(ops.MaskedWeight, MeanCheck))(_cast(_name))
 
 
 def _certain(function: Any) -> Any:

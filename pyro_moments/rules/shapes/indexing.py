@@ -10,9 +10,7 @@ from typing import Any
 import torch
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.operations import shapes
-from moment_calculus.operations.shapes import indexing
-from moment_calculus.operations.shapes.concatenation import with_rows
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.conversion import example_of, positions
 from pyro_moments.rules.shapes.moves import checked_axis, on_meta
@@ -22,14 +20,14 @@ from pyro_moments.rules.table import moment_rule, named
 @moment_rule(torch.Tensor.__getitem__, view=True)
 def getitem(input: Value, key: Any) -> Value:
     """Serve indexing and slicing."""
-    return indexing.index(input, key)
+    return ops.index(input, key)
 
 
 @moment_rule(*named("select"), view=True)
 def select(input: Value, dim: int, index: int) -> Value:
     """Serve ``select``."""
     on_meta(input).select(dim, index)
-    return indexing.take(input, index, checked_axis(dim, len(input.shape)))
+    return ops.take(input, index, checked_axis(dim, len(input.shape)))
 
 
 @moment_rule(*named("narrow"), view=True)
@@ -38,39 +36,39 @@ def narrow(input: Value, dim: int, start: int, length: int) -> Value:
     on_meta(input).narrow(dim, int(start), length)
     axis = checked_axis(dim, len(input.shape))
     start = int(start) % max(input.shape[axis], 1) if start < 0 else int(start)
-    return indexing.take(input, slice(start, start + length), axis)
+    return ops.take(input, slice(start, start + length), axis)
 
 
 @moment_rule(*named("index_select"))
 def index_select(input: Value, dim: int, index: torch.Tensor) -> Value:
     """Serve ``index_select``."""
-    return indexing.take(input, index, checked_axis(dim, len(input.shape)))
+    return ops.take(input, index, checked_axis(dim, len(input.shape)))
 
 
 @moment_rule(*named("gather"))
 def gather(input: Value, dim: int, index: torch.Tensor, *, sparse_grad: bool = False) -> Value:
     """Serve ``gather``."""
-    indexing.require_certain(index)
+    ops.require_certain(index)
     on_meta(input).gather(dim, index.to("meta"))
     axis = checked_axis(dim, len(input.shape))
     for other, size in enumerate(index.shape):
         if other != axis and size != input.shape[other]:
-            input = indexing.take(input, slice(0, size), other)
-    return indexing.gather(input, index, axis)
+            input = ops.take(input, slice(0, size), other)
+    return ops.gather(input, index, axis)
 
 
 @moment_rule(*named("take_along_dim"))
 def take_along_dim(input: Value, indices: torch.Tensor, dim: int | None = None) -> Value:
     """Serve ``take_along_dim``."""
-    indexing.require_certain(indices)
+    ops.require_certain(indices)
     if dim is None:
-        return indexing.index(shapes.reshape(input, (on_meta(input).numel(),)), indices.reshape(-1))
+        return ops.index(ops.reshape(input, (on_meta(input).numel(),)), indices.reshape(-1))
     axis = checked_axis(dim, len(input.shape))
     ones = [1 if i == axis else n for i, n in enumerate(input.shape)]
     batch = torch.broadcast_shapes(tuple(ones), _without(indices.shape, axis))
     wide = [input.shape[axis] if i == axis else n for i, n in enumerate(batch)]
     chosen = [indices.shape[axis] if i == axis else n for i, n in enumerate(batch)]
-    return indexing.gather(shapes.broadcast(input, wide), indices.expand(chosen), axis)
+    return ops.gather(ops.broadcast(input, wide), indices.expand(chosen), axis)
 
 
 def _without(shape: Sequence[int], axis: int) -> tuple[int, ...]:
@@ -81,7 +79,7 @@ def _without(shape: Sequence[int], axis: int) -> tuple[int, ...]:
 def unbind(input: Value, dim: int = 0) -> tuple[Value, ...]:
     """Serve ``unbind`` and iteration."""
     on_meta(input).unbind(dim)
-    return indexing.unstack(input, checked_axis(dim, len(input.shape)))
+    return ops.unstack(input, checked_axis(dim, len(input.shape)))
 
 
 def _parts(input: Value, parts: Sequence[torch.Tensor], dim: int) -> tuple[Value, ...]:
@@ -90,7 +88,7 @@ def _parts(input: Value, parts: Sequence[torch.Tensor], dim: int) -> tuple[Value
     ends = list(itertools.accumulate(part.shape[axis] for part in parts))
     starts = [0, *ends[:-1]]
     slices = [slice(start, end) for start, end in zip(starts, ends, strict=True)]
-    return tuple(indexing.take(input, part, axis) for part in slices)
+    return tuple(ops.take(input, part, axis) for part in slices)
 
 
 @moment_rule(*named("split", "split_with_sizes"), view=True)
@@ -126,7 +124,7 @@ def _rearranged(input: Value, move: Any) -> Value:
         )
         chosen = move(line).movedim(axis, 0).reshape(size, -1)[:, 0]
         if chosen.tolist() != list(range(size)):
-            input = indexing.take(input, chosen.to(example_of(input).device), axis)
+            input = ops.take(input, chosen.to(example_of(input).device), axis)
     return input
 
 
@@ -152,8 +150,8 @@ def flipud(input: Value) -> Value:
 def roll(input: Value, shifts: Any, dims: Any = None) -> Value:
     """Serve ``roll``."""
     if dims is None:
-        flat = shapes.reshape(input, (on_meta(input).numel(),))
-        return shapes.reshape(_rearranged(flat, lambda a: a.roll(shifts, 0)), input.shape)
+        flat = ops.reshape(input, (on_meta(input).numel(),))
+        return ops.reshape(_rearranged(flat, lambda a: a.roll(shifts, 0)), input.shape)
     return _rearranged(input, lambda a: a.roll(shifts, dims))
 
 
@@ -164,11 +162,11 @@ def repeat(input: Value, *repeats: Any) -> Value:
     rank = len(input.shape)
     counts = [1] * (rank - len(counts)) + counts
     on_meta(input).repeat(counts)
-    input = shapes.reshape(input, (1,) * (len(counts) - rank) + tuple(input.shape))
+    input = ops.reshape(input, (1,) * (len(counts) - rank) + tuple(input.shape))
     for axis, count in enumerate(counts):
         if count != 1:
             chosen = positions(input, input.shape[axis]).repeat(count)
-            input = indexing.take(input, chosen, axis)
+            input = ops.take(input, chosen, axis)
     return input
 
 
@@ -178,22 +176,22 @@ def repeat_interleave(
 ) -> Value:
     """Serve ``repeat_interleave``."""
     if dim is None:
-        input, dim = shapes.reshape(input, (on_meta(input).numel(),)), 0
+        input, dim = ops.reshape(input, (on_meta(input).numel(),)), 0
     axis = checked_axis(dim, len(input.shape))
     chosen = positions(input, input.shape[axis]).repeat_interleave(repeats)
-    return indexing.take(input, chosen, axis)
+    return ops.take(input, chosen, axis)
 
 
 @moment_rule(*named("index_copy"))
 def index_copy(input: Any, dim: int, index: torch.Tensor, source: Any) -> Value:
     """Serve ``index_copy`` at certain places."""
-    indexing.require_certain(index)
+    ops.require_certain(index)
     on_meta(input).index_copy(dim, index.to("meta"), on_meta(source))
     axis = checked_axis(dim, len(input.shape))
     count = input.shape[axis]
     origin = torch.arange(count, device=index.device)
     others = torch.arange(count, count + len(index), device=index.device)
-    return with_rows(input, source, origin.index_copy(0, index, others), axis)
+    return ops.with_rows(input, source, origin.index_copy(0, index, others), axis)
 
 
 @moment_rule(*named("index_put"))
@@ -201,7 +199,7 @@ def index_put(
     input: Any, indices: Sequence[torch.Tensor], values: Any, accumulate: bool = False
 ) -> Value:
     """Serve ``index_put`` of random values at certain places, or masks."""
-    indexing.require_certain(*indices)
+    ops.require_certain(*indices)
     if accumulate:
         raise UnsupportedMoments(
             "index_put with accumulate=True of a random value",
@@ -210,21 +208,21 @@ def index_put(
         )
     if len(indices) == 1 and indices[0].ndim == 1:
         rows = torch.arange(input.shape[0], device=indices[0].device)[indices[0]]
-        return index_copy(input, 0, rows, shapes.broadcast(values, (len(rows), *input.shape[1:])))
+        return index_copy(input, 0, rows, ops.broadcast(values, (len(rows), *input.shape[1:])))
     size = math.prod(input.shape)
     places = torch.arange(size, device=indices[0].device).reshape(tuple(input.shape))[*indices]
-    parts = input, shapes.broadcast(values, places.shape)
-    flat, others = (shapes.reshape(part, (math.prod(part.shape),)) for part in parts)
-    return shapes.reshape(index_copy(flat, 0, places.reshape(-1), others), tuple(input.shape))
+    parts = input, ops.broadcast(values, places.shape)
+    flat, others = (ops.reshape(part, (math.prod(part.shape),)) for part in parts)
+    return ops.reshape(index_copy(flat, 0, places.reshape(-1), others), tuple(input.shape))
 
 
 @moment_rule(*named("masked_scatter"))
 def masked_scatter(input: Any, mask: torch.Tensor, source: Any) -> Value:
     """Serve ``masked_scatter`` with a certain mask."""
-    indexing.require_certain(mask)
+    ops.require_certain(mask)
     mask = mask.expand(tuple(input.shape))
-    flat = shapes.reshape(source, (math.prod(source.shape),))
-    return index_put(input, (mask,), indexing.take(flat, slice(0, int(mask.sum())), 0))
+    flat = ops.reshape(source, (math.prod(source.shape),))
+    return index_put(input, (mask,), ops.take(flat, slice(0, int(mask.sum())), 0))
 
 
 moment_rule(*named("index_copy_"), in_place=True)(index_copy)

@@ -8,11 +8,9 @@ from typing import Any
 import torch
 
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.operations import shapes
-from moment_calculus.operations.dropout.masked_weight import MaskedWeight
-from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
-from moment_calculus.operations.shapes import concatenation
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
+from moment_calculus.values.spread import broadcast_shape
 from pyro_moments.rules.table import MeanCheck, moment_rule, named
 
 
@@ -69,14 +67,14 @@ _PERMUTATIONS: dict[tuple[Callable, ...], tuple[Callable, str]] = {
 
 def _permuting(move: Callable, spelling: str) -> Callable:
     def rule(input: Value, *args: Any, **options: Any) -> Value:
-        return shapes.permute(input, permutation_of(input, lambda a: move(a, *args, **options)))
+        return ops.permute(input, permutation_of(input, lambda a: move(a, *args, **options)))
 
     rule.__doc__ = f"Serve {spelling}."
     return rule
 
 
 for _functions, (_move, _spelling) in _PERMUTATIONS.items():
-    moment_rule(*_functions, takes=(MaskedWeight,), view=True)(_permuting(_move, _spelling))
+    moment_rule(*_functions, takes=(ops.MaskedWeight,), view=True)(_permuting(_move, _spelling))
 
 
 def _sizes(sizes: tuple) -> tuple[int, ...]:
@@ -94,43 +92,43 @@ def reshape(input: Any, *sizes: Any, shape: Sequence[int] | None = None) -> Any:
         raise UnsupportedMoments(
             "a view as another dtype", sites=input.sites, remedy="keep the dtype of the model"
         )
-    return shapes.reshape(input, tuple(on_meta(input).reshape(wanted).shape))
+    return ops.reshape(input, tuple(on_meta(input).reshape(wanted).shape))
 
 
 @moment_rule(*named("flatten"), view=True)
 def flatten(input: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
     """Serve ``flatten`` and ``nn.Flatten``."""
-    return shapes.reshape(input, tuple(on_meta(input).flatten(start_dim, end_dim).shape))
+    return ops.reshape(input, tuple(on_meta(input).flatten(start_dim, end_dim).shape))
 
 
 @moment_rule(*named("squeeze"), view=True)
 def squeeze(input: Value, dim: Any = None) -> Value:
     """Serve ``squeeze``."""
     squeezed = on_meta(input).squeeze() if dim is None else on_meta(input).squeeze(dim)
-    return shapes.reshape(input, tuple(squeezed.shape))
+    return ops.reshape(input, tuple(squeezed.shape))
 
 
-@moment_rule(*named("unsqueeze"), takes=(LogSoftmax, Softmax), view=True)
+@moment_rule(*named("unsqueeze"), takes=(ops.LogSoftmax, ops.Softmax), view=True)
 def unsqueeze(input: Any, dim: int) -> Any:
     """Serve ``unsqueeze``."""
     shape = tuple(on_meta(input).unsqueeze(dim).shape)
-    if isinstance(input, LogSoftmax | Softmax):
+    if isinstance(input, ops.LogSoftmax | ops.Softmax):
         if dim not in (-1, len(input.shape)):
-            return input.moved(lambda value: shapes.reshape(value, shape))
+            return input.moved(lambda value: ops.reshape(value, shape))
         input = input.gaussian()  # an axis of size one has no classes
-    return shapes.reshape(input, shape)
+    return ops.reshape(input, shape)
 
 
-@moment_rule(*named("expand", "broadcast_to"), takes=(LogSoftmax, Softmax), view=True)
+@moment_rule(*named("expand", "broadcast_to"), takes=(ops.LogSoftmax, ops.Softmax), view=True)
 def expand(input: Any, *sizes: Any, size: Sequence[int] | None = None) -> Any:
     """Serve ``expand``."""
     wanted = tuple(size) if size is not None else _sizes(sizes)
     shape = tuple(on_meta(input).expand(wanted).shape)
-    if isinstance(input, LogSoftmax | Softmax):
+    if isinstance(input, ops.LogSoftmax | ops.Softmax):
         if shape[-1] == input.shape[-1]:
-            return input.moved(lambda value: shapes.broadcast(value, shape))
+            return input.moved(lambda value: ops.broadcast(value, shape))
         input = input.gaussian()  # copies of one class are no classes
-    return shapes.broadcast(input, shape)
+    return ops.broadcast(input, shape)
 
 
 @moment_rule(*named("expand_as"), view=True)
@@ -149,29 +147,29 @@ def reshape_as(input: Value, other: Any) -> Value:
 def broadcast_tensors(*operands: Any) -> tuple:
     """Serve the broadcasting of distribution parameters."""
     parts: Sequence[Any] = operands[0] if isinstance(operands[0], tuple | list) else operands
-    shape = shapes.broadcast_shape(*(tuple(part.shape) for part in parts))
-    return tuple(shapes.broadcast(part, shape) for part in parts)
+    shape = broadcast_shape(*(tuple(part.shape) for part in parts))
+    return tuple(ops.broadcast(part, shape) for part in parts)
 
 
 @moment_rule(*named("unflatten"), view=True)
 def unflatten(input: Value, dim: int, sizes: Sequence[int]) -> Value:
     """Serve ``unflatten`` and ``nn.Unflatten``."""
-    return shapes.reshape(input, tuple(on_meta(input).unflatten(dim, tuple(sizes)).shape))
+    return ops.reshape(input, tuple(on_meta(input).unflatten(dim, tuple(sizes)).shape))
 
 
 @moment_rule(*named("atleast_1d"), view=True)
 def atleast_1d(input: Value) -> Value:
     """Serve ``torch.atleast_1d`` of one value."""
-    return shapes.reshape(input, tuple(input.shape) or (1,))
+    return ops.reshape(input, tuple(input.shape) or (1,))
 
 
-@moment_rule(*named("clone"), takes=(MaskedWeight,))
+@moment_rule(*named("clone"), takes=(ops.MaskedWeight,))
 def clone(input: Value, *, memory_format: Any = None) -> Value:
     """Serve ``clone``: the same random value, not an independent copy of it."""
     return input
 
 
-@moment_rule(*named("contiguous"), takes=(MaskedWeight,), view=True)
+@moment_rule(*named("contiguous"), takes=(ops.MaskedWeight,), view=True)
 def contiguous(input: Value, memory_format: Any = None) -> Value:
     """Serve ``contiguous``."""
     return input
@@ -182,7 +180,7 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Value:
     """Serve ``torch.cat``."""
     torch.cat([on_meta(tensor) for tensor in tensors], dim)
     rank = len(tensors[0].shape)
-    return concatenation.concatenate(tensors, checked_axis(dim, rank) - rank)
+    return ops.concatenate(tensors, checked_axis(dim, rank) - rank)
 
 
 @moment_rule(*named("stack"))
@@ -190,7 +188,7 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> Value:
     """Serve ``torch.stack``."""
     torch.stack([on_meta(tensor) for tensor in tensors], dim)
     rank = len(tensors[0].shape) + 1
-    return concatenation.stack(tensors, checked_axis(dim, rank) - rank)
+    return ops.stack(tensors, checked_axis(dim, rank) - rank)
 
 
 @moment_rule(torch.hstack)

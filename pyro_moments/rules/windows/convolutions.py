@@ -7,15 +7,7 @@ from typing import Any
 
 import torch
 
-from moment_calculus.operations.elementwise.sums import add
-from moment_calculus.operations.shapes import permute, reshape
-from moment_calculus.operations.shapes.indexing import index_axes
-from moment_calculus.operations.shapes.moves import move_axis
-from moment_calculus.operations.windows.convolution import (
-    ConvolutionLayout,
-    SpatialAxis,
-    convolution,
-)
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.conversion import positions
 from pyro_moments.rules.shapes.moves import on_meta
@@ -39,26 +31,26 @@ def _convolved(
         return kernel(input, weight)
     axes = range(2, 2 + count)
     places = zip(axes, axes, axes, stride, dilation, strict=True)
-    layout = ConvolutionLayout(
-        spatial=tuple(SpatialAxis(*place) for place in places),
+    layout = ops.ConvolutionLayout(
+        spatial=tuple(ops.SpatialAxis(*place) for place in places),
         batch=(0, 0),
         features=-1 - count,
         weight_features=0,
         groups=groups,
     )
-    return convolution(input, weight, kernel, layout)
+    return ops.convolution(input, weight, kernel, layout)
 
 
 def _with_batch(input: Any, count: int) -> tuple[Any, bool]:
     """Return inputs with an axis of data, and whether they had none."""
     single = len(input.shape) == count + 1
-    return (reshape(input, (1, *input.shape)) if single else input), single
+    return (ops.reshape(input, (1, *input.shape)) if single else input), single
 
 
 def _with_bias(value: Any, bias: Any, count: int, single: bool) -> Value:
     if bias is not None:
-        value = add(value, reshape(bias, (bias.shape[0],) + (1,) * count))
-    return reshape(value, tuple(value.shape[1:])) if single else value
+        value = ops.add(value, ops.reshape(bias, (bias.shape[0],) + (1,) * count))
+    return ops.reshape(value, tuple(value.shape[1:])) if single else value
 
 
 def _paddings(padding: Any, sizes: Sequence[int], dilation: Sequence[int]) -> list[tuple[int, int]]:
@@ -81,8 +73,8 @@ def _forward(count: int) -> Any:
         dilation: Any = 1,
         groups: int = 1,
     ) -> Value:
-        shapes = map(on_meta, (input, weight, bias))
-        getattr(torch, f"conv{count}d")(*shapes, stride, padding, dilation, groups)
+        meta = map(on_meta, (input, weight, bias))
+        getattr(torch, f"conv{count}d")(*meta, stride, padding, dilation, groups)
         stride, dilation = per_axis(stride, count), per_axis(dilation, count)
         input, single = _with_batch(input, count)
         sides = _paddings(padding, weight.shape[2:], dilation)
@@ -104,8 +96,8 @@ def _backward(count: int) -> Any:
         groups: int = 1,
         dilation: Any = 1,
     ) -> Value:
-        shapes, function = map(on_meta, (input, weight, bias)), f"conv_transpose{count}d"
-        getattr(torch, function)(*shapes, stride, padding, output_padding, groups, dilation)
+        meta, function = map(on_meta, (input, weight, bias)), f"conv_transpose{count}d"
+        getattr(torch, function)(*meta, stride, padding, output_padding, groups, dilation)
         options = (stride, padding, output_padding, dilation)
         stride, padding, more, dilation = (per_axis(option, count) for option in options)
         input, single = _with_batch(input, count)
@@ -124,14 +116,14 @@ def _backward(count: int) -> Any:
 def _turned(weight: Any, groups: int) -> Any:
     """Return the weight [in, out / groups, ...] of the convolution that a transposed one is."""
     size, outputs, *window = weight.shape
-    split = reshape(weight, (groups, size // groups, outputs, *window))
-    swapped = permute(split, (0, 2, 1, *range(3, len(split.shape))))
-    result = reshape(swapped, (groups * outputs, size // groups, *window))
+    split = ops.reshape(weight, (groups, size // groups, outputs, *window))
+    swapped = ops.permute(split, (0, 2, 1, *range(3, len(split.shape))))
+    result = ops.reshape(swapped, (groups * outputs, size // groups, *window))
     if not hasattr(weight, "sites"):
         return result.flip(tuple(range(2, 2 + len(window))))
     for axis, count in enumerate(window, start=2):
         from_end = {axis: positions(result, count).flip(0)}
-        result = move_axis(index_axes(result, from_end, distinct=True), 0, axis)
+        result = ops.move_axis(ops.index_axes(result, from_end, distinct=True), 0, axis)
     return result
 
 

@@ -8,9 +8,7 @@ from typing import Any
 import torch
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.operations.elementwise.choices import maximum, minimum
-from moment_calculus.operations.shapes import reshape
-from moment_calculus.operations.windows.largest import axis_maximum, axis_minimum
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.moves import axes_of, on_meta
 from pyro_moments.rules.table import MeanCheck, RandomPlaces, least_truth, moment_rule, named
@@ -20,19 +18,19 @@ def _over_axes(input: Value, dim: Any, keepdim: bool, of_axis: Callable) -> Valu
     shape = tuple(on_meta(input).amax(() if dim is None else dim, keepdim).shape)
     for axis in reversed(axes_of(input, dim)):
         input = of_axis(input, axis)
-    return reshape(input, shape)
+    return ops.reshape(input, shape)
 
 
 @moment_rule(*named("amax"))
 def amax(input: Value, dim: Any = (), keepdim: bool = False) -> Value:
     """Serve ``amax``, over one axis after the other."""
-    return _over_axes(input, dim, keepdim, axis_maximum)
+    return _over_axes(input, dim, keepdim, ops.axis_maximum)
 
 
 @moment_rule(*named("amin"))
 def amin(input: Value, dim: Any = (), keepdim: bool = False) -> Value:
     """Serve ``amin``, over one axis after the other."""
-    return _over_axes(input, dim, keepdim, axis_minimum)
+    return _over_axes(input, dim, keepdim, ops.axis_minimum)
 
 
 def _with_places(name: str, of_axis: Callable, of_two: Callable) -> Callable:
@@ -53,8 +51,8 @@ def _with_places(name: str, of_axis: Callable, of_two: Callable) -> Callable:
     return rule
 
 
-moment_rule(*named("max"))(_with_places("max", axis_maximum, maximum))
-moment_rule(*named("min"), takes=(MeanCheck,))(_with_places("min", axis_minimum, minimum))
+moment_rule(*named("max"))(_with_places("max", ops.axis_maximum, ops.maximum))
+moment_rule(*named("min"), takes=(MeanCheck,))(_with_places("min", ops.axis_minimum, ops.minimum))
 
 _ORDERS = "sort argsort msort topk kthvalue median nanmedian mode quantile nanquantile"
 

@@ -9,10 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.operations.shapes import concatenation, permute, reshape
-from moment_calculus.operations.shapes.concatenation import Config
-from moment_calculus.operations.shapes.indexing import take
-from moment_calculus.operations.shapes.moves import move_axis
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.conversion import example_of, positions
 from pyro_moments.rules.shapes.moves import checked_axis, on_meta
@@ -25,7 +22,7 @@ def per_axis(option: Any, count: int) -> tuple[int, ...]:
     return tuple(map(int, options * count if len(options) == 1 else options))
 
 
-def pad_array(array: torch.Tensor, config: Config, fill: float) -> torch.Tensor:
+def pad_array(array: torch.Tensor, config: ops.Config, fill: float) -> torch.Tensor:
     """Pad a tensor with entries before, after and between, by axis in ``config``."""
     sides: list[int] = []
     for axis, (low, high, between) in enumerate(config):
@@ -43,12 +40,12 @@ def _spread(array: torch.Tensor, axis: int, between: int, fill: float) -> torch.
     return wide.flatten(axis, axis + 1).narrow(axis, 0, (size - 1) * (between + 1) + 1)
 
 
-def padded(operand: Any, config: Config) -> Any:
+def padded(operand: Any, config: ops.Config) -> Any:
     """Return a value or tensor with zeros around and between its entries."""
     if not any(any(entry) for entry in config):
         return operand
     if hasattr(operand, "sites"):
-        return concatenation.pad(operand, pad_array, config)
+        return ops.pad(operand, pad_array, config)
     return pad_array(operand, config, 0.0)
 
 
@@ -61,10 +58,10 @@ def pad(input: Value, pad: Sequence[int], mode: Any = "constant", value: Any = N
     rank, sides = len(input.shape), list(zip(pad[::2], pad[1::2], strict=True))
     config = [(0, 0, 0)] * (rank - len(sides)) + [(low, high, 0) for low, high in sides[::-1]]
     if mode == "constant":
-        return concatenation.pad(input, pad_array, config, 0.0 if value is None else value)
+        return ops.pad(input, pad_array, config, 0.0 if value is None else value)
     for axis, (low, high, _) in enumerate(config):
         if low or high:
-            input = take(input, _places(input, axis, low, high, mode), axis)
+            input = ops.take(input, _places(input, axis, low, high, mode), axis)
     return input
 
 
@@ -84,8 +81,8 @@ def _of_patches(input: Value, axis: int, size: int, step: int = 1, dilation: int
     shape = tuple(input.shape)
     count = (shape[axis] - (size - 1) * dilation - 1) // step + 1
     chosen = dilation * positions(input, size)[:, None] + step * positions(input, count)
-    parts = take(input, chosen.reshape(-1), axis)
-    return reshape(parts, (*shape[:axis], size, count, *shape[axis + 1 :]))
+    parts = ops.take(input, chosen.reshape(-1), axis)
+    return ops.reshape(parts, (*shape[:axis], size, count, *shape[axis + 1 :]))
 
 
 @moment_rule(F.unfold)
@@ -101,7 +98,7 @@ def patches(
     split = _of_patches(around, lead + 1, width, right, columns)
     split = _of_patches(split, lead, height, down, rows)
     order = (*range(lead), lead, lead + 2, lead + 1, lead + 3)
-    return reshape(permute(split, order), tuple(result.shape))
+    return ops.reshape(ops.permute(split, order), tuple(result.shape))
 
 
 @moment_rule(torch.Tensor.unfold)
@@ -109,7 +106,7 @@ def unfold(input: Value, dimension: int, size: int, step: int) -> Value:
     """Serve ``Tensor.unfold``."""
     on_meta(input).unfold(dimension, size, step)
     axis = checked_axis(dimension, len(input.shape))
-    return move_axis(_of_patches(input, axis, size, step), axis, len(input.shape))
+    return ops.move_axis(_of_patches(input, axis, size, step), axis, len(input.shape))
 
 
 @moment_rule(F.interpolate)
@@ -134,7 +131,7 @@ def interpolate(
     for axis, (to, by) in enumerate(zip(sizes, factors, strict=True), start=2):
         line = torch.arange(input.shape[axis], dtype=torch.float64, device=device)[None, None]
         nearest = F.interpolate(line, to, by, mode, align_corners, recompute_scale_factor)
-        input = take(input, nearest[0, 0].long(), axis)
+        input = ops.take(input, nearest[0, 0].long(), axis)
     return input
 
 
@@ -148,9 +145,9 @@ def pixel_shuffle(input: Value, upscale_factor: int) -> Value:
     result = F.pixel_shuffle(on_meta(input), upscale_factor)
     *lead, _, height, width = input.shape
     by, rank = upscale_factor, len(lead)
-    split = reshape(input, (*lead, result.shape[-3], by, by, height, width))
+    split = ops.reshape(input, (*lead, result.shape[-3], by, by, height, width))
     order = (*range(rank), rank, rank + 3, rank + 1, rank + 4, rank + 2)
-    return reshape(permute(split, order), tuple(result.shape))
+    return ops.reshape(ops.permute(split, order), tuple(result.shape))
 
 
 @moment_rule(*named("pixel_unshuffle"))
@@ -159,6 +156,6 @@ def pixel_unshuffle(input: Value, downscale_factor: int) -> Value:
     result = F.pixel_unshuffle(on_meta(input), downscale_factor)
     *lead, channels, _, _ = input.shape
     by, rank, (height, width) = downscale_factor, len(lead), result.shape[-2:]
-    split = reshape(input, (*lead, channels, height, by, width, by))
+    split = ops.reshape(input, (*lead, channels, height, by, width, by))
     order = (*range(rank), rank, rank + 2, rank + 4, rank + 1, rank + 3)
-    return reshape(permute(split, order), tuple(result.shape))
+    return ops.reshape(ops.permute(split, order), tuple(result.shape))

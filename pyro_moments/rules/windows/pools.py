@@ -12,11 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from moment_calculus.numerics.arrays import constants
-from moment_calculus.operations.elementwise.unary import scale_shift
-from moment_calculus.operations.shapes.concatenation import concatenate
-from moment_calculus.operations.shapes.indexing import take
-from moment_calculus.operations.windows.largest import window_maximum
-from moment_calculus.operations.windows.pooling import Windows, window_sum
+from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.conversion import example_of, positions
 from pyro_moments.rules.shapes.moves import on_meta
@@ -26,7 +22,7 @@ from pyro_moments.rules.windows.padding import padded, per_axis
 Sides = list[tuple[int, int]]  # entries before and after, along each axis
 
 
-def sum_array(array: torch.Tensor, windows: Windows) -> torch.Tensor:
+def sum_array(array: torch.Tensor, windows: ops.Windows) -> torch.Tensor:
     """Return the sums of a tensor over windows of its axes."""
     counts = windows.counts(array.shape)
     parts = zip(counts, windows.sizes, windows.strides, windows.dilations, strict=True)
@@ -44,10 +40,10 @@ def sum_array(array: torch.Tensor, windows: Windows) -> torch.Tensor:
 
 def _windows(
     input: Value, result: torch.Tensor, size: Any, stride: Any, padding: Any, dilation: Any
-) -> tuple[Windows, Sides]:
+) -> tuple[ops.Windows, Sides]:
     """Return the windows over all axes whose pool has the shape of the result, and the padding."""
     lead = (1,) * (len(input.shape) - len(size))
-    windows = Windows((*lead, *size), (*lead, *stride), (*lead, *dilation))
+    windows = ops.Windows((*lead, *size), (*lead, *stride), (*lead, *dilation))
     sides = [(0, 0)] * len(lead)
     for axis, before in enumerate(padding, start=len(lead)):
         span = (windows.sizes[axis] - 1) * windows.dilations[axis] + 1
@@ -78,16 +74,16 @@ def _averages(count: int) -> Callable:
         options = size, stride, padding, ceil_mode, count_include_pad, *more
         result = function(on_meta(input), *options)
         windows, sides = _windows(input, result, size, stride, padding, (1,) * count)
-        total = window_sum(_around(input, sides), windows, sum_array)
+        total = ops.window_sum(_around(input, sides), windows, sum_array)
         margins = padding if count_include_pad else (0,) * count
         divisor = divisor_override or _entries(input, windows, sides[-count:], margins)
-        return scale_shift(total, constants(1 / divisor, example_of(input)))
+        return ops.scale_shift(total, constants(1 / divisor, example_of(input)))
 
     rule.__doc__ = f"Serve ``F.avg_pool{count}d`` and ``nn.AvgPool{count}d``."
     return rule
 
 
-def _entries(input: Value, windows: Windows, sides: Sides, margins: Sequence[int]) -> Any:
+def _entries(input: Value, windows: ops.Windows, sides: Sides, margins: Sequence[int]) -> Any:
     """Return how many entries of each window are those of the input or of its margins."""
     lines, rank = [], len(input.shape)
     for axis, (before, after), margin in zip(
@@ -119,7 +115,9 @@ def _largest(count: int, with_places: bool) -> Callable:
         stride, dilation = per_axis(stride, count) if stride else size, per_axis(dilation, count)
         result = function(on_meta(input), size, stride, padding, dilation, ceil_mode)
         windows, sides = _windows(input, result, size, stride, padding, dilation)
-        return _beside_places(window_maximum(_around(input, sides), windows, sides), with_places)
+        return _beside_places(
+            ops.window_maximum(_around(input, sides), windows, sides), with_places
+        )
 
     rule.__doc__ = f"Serve ``F.max_pool{count}d`` and ``nn.MaxPool{count}d``" + (
         "; indices that are used are refused." if with_places else "."
@@ -137,20 +135,20 @@ def _in_bins(input: Any, counts: Sequence[int], pool: Callable) -> Value:
     for place, count in enumerate(counts):
         size = input.shape[lead + place]
         if count > size and not count % size:
-            input = take(input, positions(input, count) * size // count, lead + place)
+            input = ops.take(input, positions(input, count) * size // count, lead + place)
         elif size % count:
             bins = [slice(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
             single = [*counts[:place], 1, *counts[place + 1 :]]
-            parts = [_in_bins(take(input, b, lead + place), single, pool) for b in bins]
-            return concatenate(parts, place - len(counts))
+            parts = [_in_bins(ops.take(input, b, lead + place), single, pool) for b in bins]
+            return ops.concatenate(parts, place - len(counts))
     sizes = (1,) * lead + tuple(
         n // count for n, count in zip(input.shape[lead:], counts, strict=True)
     )
-    return pool(input, Windows(sizes, sizes, (1,) * len(sizes)))
+    return pool(input, ops.Windows(sizes, sizes, (1,) * len(sizes)))
 
 
-def _mean(input: Value, windows: Windows) -> Value:
-    return scale_shift(window_sum(input, windows, sum_array), 1 / math.prod(windows.sizes))
+def _mean(input: Value, windows: ops.Windows) -> Value:
+    return ops.scale_shift(ops.window_sum(input, windows, sum_array), 1 / math.prod(windows.sizes))
 
 
 def _adaptive(count: int, kind: str, pool: Callable, with_places: bool = False) -> Callable:
@@ -172,5 +170,5 @@ for _count in (1, 2, 3):
     moment_rule(*named(f"max_pool{_count}d_with_indices"))(_largest(_count, True))
     moment_rule(*named(f"adaptive_avg_pool{_count}d"))(_adaptive(_count, "avg", _mean))
     _name = f"adaptive_max_pool{_count}d"
-    moment_rule(*named(_name))(_adaptive(_count, "max", window_maximum))
-    moment_rule(*named(f"{_name}_with_indices"))(_adaptive(_count, "max", window_maximum, True))
+    moment_rule(*named(_name))(_adaptive(_count, "max", ops.window_maximum))
+    moment_rule(*named(f"{_name}_with_indices"))(_adaptive(_count, "max", ops.window_maximum, True))
