@@ -10,19 +10,20 @@ import sys
 import warnings
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from types import FrameType
 from typing import Any
 
 import numpy as np
 
 from tests.cases.hosts import models
-from tests.project.counts import SOURCE
+from tests.project.counts import PACKAGES, SOURCE
 
 Calls = dict[str, Callable[[], Any]]
 
 
 def passed(call: Callable[[], Any]) -> list[str]:
-    """The files of the four packages that have a frame while a call runs."""
+    """The files of our packages that have a frame while a call runs."""
     seen = set()
     sys.setprofile(lambda frame, event, argument: seen.add(_file(frame)))
     try:
@@ -34,8 +35,24 @@ def passed(call: Callable[[], Any]) -> list[str]:
 
 def _file(frame: FrameType) -> str:
     path = frame.f_code.co_filename
-    starts = (path.rfind(f"/{name}/") for name in SOURCE)
-    return path[max(starts) + 1 :] if any(f"/{name}/" in path for name in SOURCE) else ""
+    start = max(path.rfind(f"/{name}/") for name in (*SOURCE, *PACKAGES.values()))
+    return path[start + 1 :] if start >= 0 else ""
+
+
+def calls_and_hops(call: Callable[[], Any]) -> dict[str, int]:
+    """How many calls of our functions a call makes, and how many lead from one room to another."""
+    rooms: list[str] = []
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and (file := _file(frame)):
+            rooms.append("/".join(file.split("/")[:2]))
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return {"calls": len(rooms), "hops": sum(a != b for a, b in pairwise(rooms))}
 
 
 def network(host: Any, x: Any, y: Any = None) -> None:
@@ -95,4 +112,7 @@ def _compared(package: Any, host: Any, data: tuple) -> Callable[[], Any]:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     calls = {"pyro": calls_of_pyro, "numpyro": calls_of_numpyro}[sys.argv[1]]()
-    print(json.dumps({name: passed(call) for name, call in calls.items()}))
+    files = {name: passed(call) for name, call in calls.items()}
+    # A tracing is over after the first call, so that the step of NumPyro is made anew.
+    fresh = {"pyro": calls_of_pyro, "numpyro": calls_of_numpyro}[sys.argv[1]]()
+    print(json.dumps(files | calls_and_hops(fresh["step"])))
