@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.functions.table import activation
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule, register_made
@@ -63,46 +62,26 @@ def power(x: Any, y: Any) -> Any:
     return _power(x, y)
 
 
-_POSITIVE = " of a positive function of a Gaussian"
-
-# Functions of one value by primitive, and what users write for them.
-UNARY: dict[str, tuple[Callable[[Value], Value], str]] = {
-    "neg": (lambda x: ops.scale_shift(x, -1.0), "unary ``-``"),
-    "sign": (ops.sign, "``jnp.sign``"),
-    "square": (ops.square, "``jnp.square``"),
-    "sqrt": (lambda x: ops.power(x, 0.5), f"``jnp.sqrt``{_POSITIVE}"),
-    "rsqrt": (lambda x: ops.power(x, -0.5), f"``jax.lax.rsqrt``{_POSITIVE}"),
-    "cbrt": (lambda x: ops.power(x, 1 / 3), f"``jnp.cbrt``{_POSITIVE}"),
-    "log": (ops.log, f"``jnp.log``{_POSITIVE}"),
-    "log1p": (ops.log1p, "``jnp.log1p`` of a function of a Gaussian that is above −1"),
-}
-# JAX's primitives by the names of activations.
-PLAIN = {name: name for name in "abs cos erf erfc exp exp2 expm1 sin tanh".split()}
-PLAIN["sigmoid"] = "logistic"
+# Primitives of functions of one value; other functions arrive as chains of primitives.
+PRIMITIVES = (
+    "abs acos acosh asin asinh atan cbrt cos cosh digamma erf erfc exp exp2 expm1 lgamma log log1p "
+    "neg rsqrt sign sin sinh sqrt square tanh"
+)
 
 
-def _unary(function: Callable[[Value], Value]) -> Callable:
-    return lambda x, **_: function(x)
-
-
-def _activated(kind: str) -> Callable:
-    return lambda x, **_: ops.apply(activation(kind), x)
-
-
-def _integrated(primitive: str) -> Callable:
-    return lambda x, **_: ops.apply_by_name(primitive, x)
+def _of_one(operation: ops.Operation) -> Callable:
+    return lambda x, **_: operation.rule(x)
 
 
 def _refused(primitive: str) -> Callable:
     return lambda *operands, **_: ops.raise_unsupported(primitive, *operands)
 
 
-for _name, (_function, _spelling) in UNARY.items():
-    register_made(_name, _unary(_function), f"Serve {_spelling}.")
-for _kind, _name in PLAIN.items():
-    register_made(_name, _activated(_kind), f"Serve the primitive ``{_name}``.")
-for _name in ops.FUNCTIONS:
-    register_made(_name, _integrated(_name), f"Serve ``jnp.{_name}``, by quadrature.")
+for _primitive, _name in {**{n: n for n in PRIMITIVES.split()}, "logistic": "sigmoid"}.items():
+    _operation = ops.FUNCTIONS[_name]
+    register_made(
+        _primitive, _of_one(_operation), f"Serve the primitive ``{_primitive}``{_operation.remark}."
+    )
 for _name in ops.UNSUPPORTED:
     register_made(_name, _refused(_name), f"Refuse the primitive ``{_name}``, with the reason.")
 

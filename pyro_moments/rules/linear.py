@@ -12,7 +12,7 @@ from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.conversion import positions
 from pyro_moments.rules.shapes.moves import axes_of, checked_axis, on_meta
-from pyro_moments.rules.table import moment_rule, named
+from pyro_moments.rules.table import moment_rule, named, named_rule
 
 
 def _product(function: Any, left: Any, right: Any) -> Value:
@@ -165,16 +165,13 @@ def mean(input: Value, dim: Any = None, keepdim: bool = False) -> Value:
     return ops.reduce_mean(input, axes_of(input, dim), keepdims=keepdim)
 
 
-@moment_rule(*named("cumsum"))
+@named_rule("cumsum")
 def cumsum(input: Value, dim: int) -> Value:
     """Serve ``cumsum``: over features, and over independent elements of a batch."""
     axis = checked_axis(dim, len(input.shape))
     if axis == len(input.shape) - 1 and (found := ops.as_ordered(input)) is not None:
         return found
     return ops.cumulative_sum(input, axis)
-
-
-moment_rule(*named("cumsum_"), in_place=True)(cumsum)
 
 
 @moment_rule(*named("prod"))

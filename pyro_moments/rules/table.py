@@ -180,6 +180,34 @@ def named(*names: str) -> tuple[Callable, ...]:
     )
 
 
+def torch_functions(*names: str) -> tuple[Callable, ...]:
+    """Return functions of these names, also those of torch's special functions."""
+    special = [getattr(torch.special, name, None) for name in names]
+    return (*named(*names), *(function for function in special if function))
+
+
+def named_rule(names: str, *takes: type, summary: str = "") -> Callable[[Callable], Callable]:
+    """Register a rule for functions of these names and for their variants in place.
+
+    Args:
+        names: apart by spaces.
+        takes: types that the rule gets unchanged, but not in place.
+        summary: what is served, for a rule that a table made.
+    """
+    ours = names.split()
+    in_place = [f"__i{name[2:]}" if name.startswith("__") else f"{name}_" for name in ours]
+
+    def register(rule: Callable) -> Callable:
+        if summary:
+            rule.__name__ = rule.__qualname__ = ours[0]
+            rule.__doc__ = f"Serve {summary}."
+        moment_rule(*torch_functions(*ours), takes=takes)(rule)
+        moment_rule(*torch_functions(*in_place), in_place=True)(rule)
+        return rule
+
+    return register
+
+
 DEPTH = 8  # frames between a rule and the line that called the function
 
 

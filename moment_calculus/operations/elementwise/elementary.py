@@ -50,18 +50,7 @@ from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.deferred import unscaled
 from moment_calculus.values.step import Product
 
-__all__ = [
-    "FUNCTIONS",
-    "UNSUPPORTED",
-    "apply_by_name",
-    "array_power",
-    "exponential",
-    "log1p",
-    "log_add_exp",
-    "log_normal_cdf",
-    "power",
-    "raise_unsupported",
-]
+__all__ = ["UNSUPPORTED", "array_power", "exponential", "log_add_exp", "power", "raise_unsupported"]
 
 HARMLESS = 1.0  # above this level x^(−p), √x and log x are no steeper than the clip itself
 

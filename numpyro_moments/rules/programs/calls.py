@@ -49,7 +49,7 @@ _MATRICES = {"_diag": ops.diagonal_matrix}  # their results have an axis more
 FUNCTIONS: dict[str, Callable[..., Value]] = {
     **{name: _plain(kind) for name, kind in _NAMES.items()},
     "cholesky": ops.cholesky,
-    "log_ndtr": ops.log_normal_cdf,
+    "log_ndtr": ops.FUNCTIONS["log_ndtr"].rule,
     "logaddexp": ops.log_add_exp,
 }
 

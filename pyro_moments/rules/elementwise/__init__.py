@@ -4,5 +4,4 @@ from pyro_moments.rules.elementwise import (  # noqa: F401  (register)
     activations,
     arithmetic,
     dropout,
-    elementary,
 )

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
-from moment_calculus.functions.table import ACTIVATIONS, activation
+from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.classes.mixtures import is_complementary
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.indexing import chunk
-from pyro_moments.rules.table import moment_rule, named
+from pyro_moments.rules.table import moment_rule, named, named_rule
 
 # Activations of the table whose functions in torch have options: their rules follow
 # below.
@@ -22,39 +19,33 @@ WITH_OPTIONS = frozenset(
     "threshold".split()
 )
 # All names that torch has for some of the others.
-TORCH_NAMES = {"abs": "abs absolute __abs__", "sigmoid": "sigmoid expit"}
+NAMES = {
+    "abs": "abs absolute __abs__",
+    "acos": "acos arccos",
+    "acosh": "acosh arccosh",
+    "asin": "asin arcsin",
+    "asinh": "asinh arcsinh",
+    "atan": "atan arctan",
+    "digamma": "digamma psi",
+    "lgamma": "lgamma gammaln",
+    "neg": "neg negative __neg__",
+    "sigmoid": "sigmoid expit",
+    "sign": "sign sgn",
+}
 
 
-def torch_functions(names: str) -> tuple[Callable, ...]:
-    """Return functions of these names in torch, its modules and its tensors."""
-    special = [getattr(torch.special, name, None) for name in names.split()]
-    return (*named(*names.split()), *(function for function in special if function))
+def _register_plain(names: str, operation: ops.Operation) -> None:
+    def rule(input: Any, inplace: bool = False) -> Any:
+        return operation.rule(input)
+
+    takes = (ops.Softmax,) if names == "log" else ()
+    summary = f"``{'``, ``'.join(names.split())}``{operation.remark}"
+    named_rule(names, *takes, summary=summary)(rule)
 
 
-def activation_rule(names: str, *takes: type) -> Callable[[Callable], Callable]:
-    """Register a rule for functions of these names and for their in-place variants."""
-
-    def register(rule: Callable) -> Callable:
-        moment_rule(*torch_functions(names), takes=takes)(rule)
-        in_place = " ".join(f"{name}_" for name in names.split())
-        moment_rule(*torch_functions(in_place), in_place=True)(rule)
-        return rule
-
-    return register
-
-
-def _register_plain(kind: str, names: str) -> None:
-    def rule(input: Value, inplace: bool = False) -> Value:
-        return ops.apply(activation(kind), input)
-
-    rule.__name__ = rule.__qualname__ = kind
-    rule.__doc__ = f"Serve ``{'``, ``'.join(names.split())}``."
-    activation_rule(names)(rule)
-
-
-for _kind in ACTIVATIONS:
+for _kind, _operation in ops.FUNCTIONS.items():
     if _kind not in WITH_OPTIONS:
-        _register_plain(_kind, TORCH_NAMES.get(_kind, _kind))
+        _register_plain(NAMES.get(_kind, _kind), _operation)
 
 
 def as_numbers(**parameters: Any) -> dict[str, Any]:
@@ -93,13 +84,13 @@ def _apply_with(kind: str, input: Value, **parameters: Any) -> Value:
     return ops.apply(activation(kind, **as_numbers(**parameters)), input)
 
 
-@activation_rule("leaky_relu")
+@named_rule("leaky_relu")
 def leaky_relu(input: Value, negative_slope: float = 0.01, inplace: bool = False) -> Value:
     """Serve ``F.leaky_relu`` and ``nn.LeakyReLU``."""
     return _apply_with("leaky_relu", input, negative_slope=negative_slope)
 
 
-@activation_rule("prelu")
+@named_rule("prelu")
 def prelu_(input: Value, weight: Any) -> Value:
     """Serve ``F.prelu`` and ``nn.PReLU``: one slope, or one for each channel (axis 1)."""
     _refuse_random(weight=weight)
@@ -108,20 +99,20 @@ def prelu_(input: Value, weight: Any) -> Value:
     return ops.prelu(input, channels)
 
 
-@activation_rule("elu")
+@named_rule("elu")
 def elu(input: Value, alpha: float = 1.0, inplace: bool = False) -> Value:
     """Serve ``F.elu`` and ``nn.ELU``."""
     return _apply_with("elu", input, alpha=alpha)
 
 
-@activation_rule("celu")
+@named_rule("celu")
 def celu(input: Value, alpha: float = 1.0, inplace: bool = False) -> Value:
     """Serve ``F.celu`` and ``nn.CELU`` for a positive alpha."""
     _require_range(input, alpha=alpha, above=0.0)
     return _apply_with("celu", input, alpha=alpha)
 
 
-@activation_rule("gelu")
+@named_rule("gelu")
 def gelu(input: Value, *, approximate: str = "none") -> Value:
     """Serve ``F.gelu`` and ``nn.GELU``, exact and by tanh."""
     if approximate not in ("none", "tanh"):
@@ -129,7 +120,7 @@ def gelu(input: Value, *, approximate: str = "none") -> Value:
     return ops.apply(activation("gelu" if approximate == "none" else "gelu_tanh"), input)
 
 
-@activation_rule("softplus")
+@named_rule("softplus")
 def softplus(input: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
     """Serve ``F.softplus``; beyond the threshold torch is linear, with an error of at most 2e-9."""
     _require_range(input, threshold=threshold, above=19.0)  # below: another function
@@ -137,27 +128,27 @@ def softplus(input: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
     return _apply_with("softplus", input, beta=beta)
 
 
-@activation_rule("softshrink")
+@named_rule("softshrink")
 def softshrink(input: Value, lambd: float = 0.5) -> Value:
     """Serve ``F.softshrink``."""
     _require_range(input, lambd=lambd, above=0.0)
     return _apply_with("softshrink", input, threshold=lambd)
 
 
-@activation_rule("hardshrink")
+@named_rule("hardshrink")
 def hardshrink(input: Value, lambd: float = 0.5) -> Value:
     """Serve ``F.hardshrink``."""
     _require_range(input, lambd=lambd, above=0.0)
     return _apply_with("hardshrink", input, threshold=lambd)
 
 
-@activation_rule("threshold")
+@named_rule("threshold")
 def threshold(input: Value, threshold: float, value: float, inplace: bool = False) -> Value:
     """Serve ``F.threshold``."""
     return _apply_with("threshold", input, level=threshold, value=value)
 
 
-@activation_rule("hardtanh")
+@named_rule("hardtanh")
 def hardtanh(
     input: Value, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Value:
@@ -165,7 +156,7 @@ def hardtanh(
     return _apply_with("hardtanh", input, low=min_val, high=max_val)
 
 
-@activation_rule("clamp clip", ops.Softmax)
+@named_rule("clamp clip", ops.Softmax)
 def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
     """Serve ``clamp`` with certain bounds, numbers or tensors."""
     if min is None and max is None:
@@ -191,19 +182,19 @@ def _is_array(bound: Any) -> bool:
     return bool(getattr(bound, "ndim", 0)) or getattr(bound, "requires_grad", False)
 
 
-@activation_rule("clamp_min")
+@named_rule("clamp_min")
 def clamp_min(input: Value, min: Any) -> Value:
     """Serve ``clamp_min``."""
     return clamp(input, min=min)
 
 
-@activation_rule("clamp_max")
+@named_rule("clamp_max")
 def clamp_max(input: Value, max: Any) -> Value:
     """Serve ``clamp_max``."""
     return clamp(input, max=max)
 
 
-@activation_rule("heaviside")
+@named_rule("heaviside")
 def heaviside(input: Value, values: Any = None) -> Value:
     """Serve ``torch.heaviside``; its value at zero has probability zero and does not matter."""
     if ops.is_value(values):

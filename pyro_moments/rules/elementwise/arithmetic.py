@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,21 +11,26 @@ from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
 from moment_calculus.likelihoods.classes.mixtures import is_complementary
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
-from pyro_moments.rules.elementwise.activations import activation_rule, as_numbers
+from pyro_moments.rules.elementwise.activations import as_numbers
 from pyro_moments.rules.shapes.conversion import as_number
-from pyro_moments.rules.table import MeanCheck, fills_in_ordered_logistic, moment_rule, named
+from pyro_moments.rules.table import (
+    MeanCheck,
+    fills_in_ordered_logistic,
+    moment_rule,
+    named,
+    named_rule,
+)
+
+_LOG_2 = math.log(2)
 
 
-@moment_rule(*named("add", "__add__", "__radd__"))
+@named_rule("add __add__ __radd__")
 def add(input: Any, other: Any, *, alpha: float = 1) -> Value:
     """Serve ``+``; dependent operands add their exact cross-covariance."""
     return ops.add(input, _times(other, alpha))
 
 
-moment_rule(*named("__iadd__", "add_"), in_place=True)(add)
-
-
-@moment_rule(*named("sub", "subtract", "__sub__"), takes=(ops.LogSumExp,))
+@named_rule("sub subtract __sub__", ops.LogSumExp)
 def subtract(input: Any, other: Any, *, alpha: float = 1) -> Any:
     """Serve ``-``; logits minus their logsumexp become a LogSoftmax."""
     if alpha == 1 and _is_own_logsumexp(input, other):
@@ -45,12 +49,6 @@ def _is_own_logsumexp(logits: Any, other: Any) -> bool:
     return logsumexp and logits.gaussian() is other.source
 
 
-@moment_rule(*named("__isub__", "sub_", "subtract_"), in_place=True)
-def subtract_in_place(input: Any, other: Any, *, alpha: float = 1) -> Value:
-    """Serve ``-=``."""
-    return ops.subtract(input, _times(other, alpha))
-
-
 @moment_rule(*named("rsub", "__rsub__"))
 def reversed_subtract(input: Any, other: Any, *, alpha: float = 1) -> Value:
     """Serve ``number - random``."""
@@ -63,20 +61,14 @@ def _times(operand: Any, alpha: float) -> Any:
     return ops.multiply(operand, alpha) if ops.is_value(operand) else operand * alpha
 
 
-@moment_rule(*named("mul", "multiply", "__mul__", "__rmul__"), takes=(MeanCheck,))
+@named_rule("mul multiply __mul__ __rmul__", MeanCheck)
 def multiply(input: Any, other: Any) -> Value:
     """Serve ``*``, also by the outcome of a comparison."""
     input, other = as_number(input), as_number(other)
     return ops.multiply(input, other) if _any(input, other) else input * other
 
 
-moment_rule(*named("__imul__", "mul_", "multiply_"), in_place=True)(multiply)
-
-
-@moment_rule(
-    *named("div", "divide", "true_divide", "__truediv__"),
-    takes=(ops.Softmax, ops.TotalProbability),
-)
+@named_rule("div divide true_divide __truediv__", ops.Softmax, ops.TotalProbability)
 def divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
     """Serve ``/`` by a certain divisor; a softmax divided by its own sum stays as it is."""
     if _is_own_total(input, other) and rounding_mode is None:
@@ -101,32 +93,20 @@ def _is_own_total(probabilities: Any, other: Any) -> bool:
     return both and probabilities.source is other.source
 
 
-moment_rule(*named("__itruediv__", "div_", "divide_", "true_divide_"), in_place=True)(divide)
-
-
 @moment_rule(*named("__rtruediv__", "__rdiv__"))
 def reversed_divide(input: Any, other: Any) -> Value:
     """Serve ``number / random``, which raises UnsupportedMoments with the reason."""
     return ops.divide(other, input)
 
 
-@moment_rule(*named("neg", "negative", "__neg__"))
-def negative(input: Value) -> Value:
-    """Serve unary ``-``."""
-    return ops.scale_shift(input, -1.0)
-
-
-moment_rule(*named("neg_", "negative_"), in_place=True)(negative)
-
-
-@moment_rule(*named("addcmul"))
+@named_rule("addcmul")
 def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Value:
     """Serve ``torch.addcmul``."""
     product = ops.multiply(tensor1, tensor2) if _any(tensor1, tensor2) else tensor1 * tensor2
     return ops.add(input, _times(product, value))
 
 
-@moment_rule(*named("addcdiv"))
+@named_rule("addcdiv")
 def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Value:
     """Serve ``torch.addcdiv`` by a certain divisor."""
     quotient = ops.divide(tensor1, tensor2) if _any(tensor1, tensor2) else tensor1 / tensor2
@@ -137,7 +117,7 @@ def _any(*operands: Any) -> bool:
     return any(map(ops.is_value, operands))
 
 
-@moment_rule(*named("lerp"))
+@named_rule("lerp")
 def lerp(input: Any, end: Any, weight: Any) -> Value:
     """Serve ``torch.lerp`` with a certain or a random weight."""
     if not _any(weight):
@@ -149,46 +129,13 @@ def lerp(input: Any, end: Any, weight: Any) -> Value:
     return ops.add(input, ops.multiply(span, weight))
 
 
-moment_rule(*named("addcmul_"), in_place=True)(addcmul)
-moment_rule(*named("addcdiv_"), in_place=True)(addcdiv)
-moment_rule(*named("lerp_"), in_place=True)(lerp)
-
-
 @moment_rule(*named("positive", "__pos__"))
 def positive(input: Value) -> Value:
     """Serve unary ``+``."""
     return input
 
 
-_POSITIVE = " of a positive function of a Gaussian"
-
-# Functions of one value by their names in torch, and of which values.
-UNARY: dict[str, tuple[Callable[[Value], Value], str]] = {
-    "square": (ops.square, ""),
-    "sqrt": (lambda x: ops.power(x, 0.5), _POSITIVE),
-    "rsqrt": (lambda x: ops.power(x, -0.5), _POSITIVE),
-    "reciprocal": (lambda x: ops.power(x, -1.0), _POSITIVE),
-    "log": (ops.log, _POSITIVE),
-    "log1p": (ops.log1p, " of a function of a Gaussian that is above −1"),
-    "log2": (lambda x: ops.scale_shift(ops.log(x), 1 / math.log(2)), _POSITIVE),
-    "log10": (lambda x: ops.scale_shift(ops.log(x), 1 / math.log(10)), _POSITIVE),
-}
-
-
-def _register_unary(name: str, function: Callable[[Any], Any], domain: str) -> None:
-    def rule(input: Any) -> Any:
-        return function(input)
-
-    rule.__name__ = rule.__qualname__ = name
-    rule.__doc__ = f"Serve ``torch.{name}``{domain}."
-    activation_rule(name, *((ops.Softmax,) if name == "log" else ()))(rule)
-
-
-for _name, (_function, _domain) in UNARY.items():
-    _register_unary(_name, _function, _domain)
-
-
-@activation_rule("pow")
+@named_rule("pow __pow__")
 def power(input: Any, exponent: Any) -> Any:
     """Serve ``torch.pow`` and ``**`` with a certain exponent or a certain positive base."""
     if ops.is_value(exponent):
@@ -200,10 +147,6 @@ def power(input: Any, exponent: Any) -> Any:
         like = input.mean if hasattr(input, "mean") else input.base.mean
         return torch.ones_like(like)
     return ops.square(input) if exponent == 2 else ops.power(input, exponent)
-
-
-moment_rule(*named("__pow__"))(power)
-moment_rule(*named("__ipow__"), in_place=True)(power)
 
 
 @moment_rule(*named("__rpow__"))
@@ -231,13 +174,10 @@ def where_method(input: Any, condition: Any, other: Any) -> Any:
     return where(condition, input, other)
 
 
-@moment_rule(*named("masked_fill"), takes=(MeanCheck,))
+@named_rule("masked_fill", MeanCheck)
 def masked_fill(input: Any, mask: Any, value: Any) -> Value:
     """Serve ``masked_fill`` with a certain mask, or a comparison; the filling may be infinite."""
     return where(mask, value, input)
-
-
-moment_rule(*named("masked_fill_"), in_place=True)(masked_fill)
 
 
 @moment_rule(*named("maximum", "fmax"))
@@ -250,3 +190,35 @@ def maximum(input: Any, other: Any) -> Value:
 def minimum(input: Any, other: Any) -> Value:
     """Serve ``torch.minimum``."""
     return ops.minimum(input, other)
+
+
+@named_rule("logaddexp")
+def logaddexp(input: Any, other: Any) -> Value:
+    """Serve ``torch.logaddexp`` as softplus(x − y) + y."""
+    return ops.log_add_exp(input, other)
+
+
+@named_rule("logaddexp2")
+def logaddexp2(input: Any, other: Any) -> Value:
+    """Serve ``torch.logaddexp2`` as log₂(2ˣ + 2ʸ)."""
+    natural = (
+        ops.scale_shift(x, _LOG_2) if ops.is_value(x) else x * _LOG_2 for x in (input, other)
+    )
+    return ops.scale_shift(ops.log_add_exp(*natural), 1 / _LOG_2)
+
+
+def _everywhere(name: str, holds: bool) -> None:
+    def rule(input: Value) -> torch.Tensor:
+        return torch.full(tuple(input.shape), holds, device=input.at_mean.device)
+
+    named_rule(name, summary=f"``torch.{name}``: a random value is finite")(rule)
+
+
+for _name, _holds in (("isfinite", True), ("isnan", False), ("isinf", False)):
+    _everywhere(_name, _holds)
+
+
+@named_rule("nan_to_num")
+def nan_to_num(input: Value, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Value:
+    """Serve ``torch.nan_to_num``: a random value is finite."""
+    return input

@@ -14,7 +14,7 @@ from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.conversion import example_of, positions
 from pyro_moments.rules.shapes.moves import checked_axis, on_meta
-from pyro_moments.rules.table import moment_rule, named
+from pyro_moments.rules.table import moment_rule, named, named_rule
 
 
 @moment_rule(torch.Tensor.__getitem__, view=True)
@@ -182,7 +182,7 @@ def repeat_interleave(
     return ops.take(input, chosen, axis)
 
 
-@moment_rule(*named("index_copy"))
+@named_rule("index_copy")
 def index_copy(input: Any, dim: int, index: torch.Tensor, source: Any) -> Value:
     """Serve ``index_copy`` at certain places."""
     ops.require_certain(index)
@@ -194,7 +194,7 @@ def index_copy(input: Any, dim: int, index: torch.Tensor, source: Any) -> Value:
     return ops.with_rows(input, source, origin.index_copy(0, index, others), axis)
 
 
-@moment_rule(*named("index_put"))
+@named_rule("index_put")
 def index_put(
     input: Any, indices: Sequence[torch.Tensor], values: Any, accumulate: bool = False
 ) -> Value:
@@ -216,15 +216,10 @@ def index_put(
     return ops.reshape(index_copy(flat, 0, places.reshape(-1), others), tuple(input.shape))
 
 
-@moment_rule(*named("masked_scatter"))
+@named_rule("masked_scatter")
 def masked_scatter(input: Any, mask: torch.Tensor, source: Any) -> Value:
     """Serve ``masked_scatter`` with a certain mask."""
     ops.require_certain(mask)
     mask = mask.expand(tuple(input.shape))
     flat = ops.reshape(source, (math.prod(source.shape),))
     return index_put(input, (mask,), ops.take(flat, slice(0, int(mask.sum())), 0))
-
-
-moment_rule(*named("index_copy_"), in_place=True)(index_copy)
-moment_rule(*named("index_put_"), in_place=True)(index_put)
-moment_rule(*named("masked_scatter_"), in_place=True)(masked_scatter)
