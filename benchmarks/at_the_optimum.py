@@ -8,24 +8,14 @@ objective × likelihood once, in the host, covariance and depth that cover the m
     python benchmarks/at_the_optimum.py --check  # fails where a cell is off and no exception
 """
 
-from __future__ import annotations
-
 import itertools
-import sys
-import time
-import warnings
-from pathlib import Path
-from typing import NamedTuple
+from collections import namedtuple
 
-import at_the_optimum_models as models
-import hosts
+import optimum
+from models import likelihoods
 
-from moment_inference.objectives.by_draws import Look, pooled_energy
-
-STEPS, PARTICLES, TOGETHER = 400, 10_000, 500
+PARTICLES, TOGETHER, HIDDEN = 10_000, 400, 10
 OFF, ERRORS = 0.02, 3.0  # relative difference, and standard errors, that a cell may have
-PAGE = Path(__file__).parent.parent / "docs" / "at_the_optimum.md"
-
 HEADER = """# Losses at the optimum
 
 What an objective states where training has led, beside 10⁴ draws of the same objective, for every
@@ -38,32 +28,12 @@ its end, and the column before shows whether it warned. Written by
 
 """
 COLUMNS = "host guide covariance objective likelihood layers stated drawn by warning why".split()
-
+Cell = namedtuple("Cell", COLUMNS[:6])
 GUIDES = {"DVIGuide": {}, "TridiagonalGuide": {}, "MCDropoutGuide": {"p": 0.1}}
 OBJECTIVES = {"ELBO": {}, "BB-α 0.1": {"alpha": 0.1}, "BB-α 0.5": {"alpha": 0.5}}
 OBJECTIVES |= {"BB-α 1": {"alpha": 1.0}}
-
-
-class Cell(NamedTuple):
-    """One combination."""
-
-    host: str
-    guide: str
-    covariance: str
-    objective: str
-    family: str
-    depth: int
-
-
-AXES = (
-    ("pyro", "numpyro"),
-    tuple(GUIDES),
-    ("full", "diagonal"),
-    tuple(OBJECTIVES),
-    models.FAMILIES,
-    (1, 2, 3),
-)
-
+FAMILIES = "Normal heteroscedastic StudentT Bernoulli Categorical ordinal Poisson Gamma".split()
+AXES = (("pyro", "numpyro"), GUIDES, ("full", "diagonal"), OBJECTIVES, FAMILIES, (1, 2, 3))
 TIES = "diagonal covariance drops what ties hidden units in depth"
 TAILS = "three layers pass on what is no Gaussian, and powers weigh its tails"
 MASKS = "sums of few masked inputs are no Gaussians, and powers weigh their tails"
@@ -76,40 +46,12 @@ EXCEPTIONS = {
 }
 
 
-class Losses(NamedTuple):
-    """A cell measured.
-
-    Args:
-        stated: the loss in closed form.
-        by_draws: the loss by draws.
-        error: standard error of ``by_draws``.
-        warnings: what the user is warned of.
-        seconds: of the processor.
-    """
-
-    stated: float
-    by_draws: float
-    error: float
-    warnings: str
-    seconds: float
-
-    @property
-    def relative(self) -> float:
-        """The difference, as a part of the loss by draws."""
-        return (self.stated - self.by_draws) / abs(self.by_draws)
-
-    @property
-    def is_off(self) -> bool:
-        """Whether the difference exceeds the limits."""
-        return abs(self.relative) > max(OFF, ERRORS * self.error / abs(self.by_draws))
-
-
-def cells() -> list[Cell]:
+def cells():
     """The defaults, and a cell for each other guide, objective and likelihood."""
     everything = [Cell(*values) for values in itertools.product(*AXES)]
-    chosen = [cell for cell in everything if cell[1:5:2] == (AXES[1][0], AXES[3][0])]
+    chosen = [cell for cell in everything if cell[1:5:2] == ("DVIGuide", "ELBO")]
     covered = set().union(*map(_triples, chosen))
-    key = lambda cell: (cell.guide, cell.objective, cell.family)  # noqa: E731
+    key = lambda cell: (cell.guide, cell.objective, cell.likelihood)  # noqa: E731
     done = set(map(key, chosen))
     for _, alike in itertools.groupby(sorted(everything, key=key), key):
         options = list(alike)
@@ -119,60 +61,45 @@ def cells() -> list[Cell]:
     return chosen
 
 
-def _triples(cell: Cell) -> set:
+def _triples(cell):
     return set(itertools.combinations(enumerate(cell), 3))
 
 
-def measured(cell: Cell) -> Losses:
-    """The loss as stated, by draws, and what the user is told."""
-    began = time.process_time()
-    host = hosts.load(cell.host)
-    host.forget()
-    host.fresh()
-    model, options = models.network(host, cell.depth, cell.family), OBJECTIVES[cell.objective]
-    data = tuple(map(host.array, models.data(cell.family)))
-    start = host.init_to_value(values=models.start(host, cell.depth, cell.family))
-    guide = getattr(host.package, cell.guide)(init_loc_fn=start, **GUIDES[cell.guide])
-    kind = host.package.BBAlphaELBO if options else host.package.DeterministicELBO
-    objective = kind(covariance=cell.covariance, **options)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        fit = host.package.fit(
-            model,
-            guide,
-            *data,
-            objective=objective,
-            method="lbfgs",
-            steps=STEPS,
-            progress_bar=False,
-        )
-    terms = host.terms_by_draws(objective, model, fit, data, TOGETHER, PARTICLES // TOGETHER)
-    words = " ".join(sorted({warning.category.__name__ for warning in caught}))
-    looks = [Look(part, objective.alpha) for part in terms]
-    by_draws = pooled_energy(looks, alpha=objective.alpha)
-    return Losses(fit.loss, *by_draws, words, time.process_time() - began)
+def measured(cell):
+    """The loss as stated, by draws with its standard error, and what the user is told."""
+    options, sizes = OBJECTIVES[cell.objective], optimum.sizes(HIDDEN, cell.layers, cell.likelihood)
+
+    def prepared(host):
+        model = optimum.network(host, None, sizes, likelihoods(host)[cell.likelihood])
+        start = optimum.start(host, sizes)
+        guide = getattr(host.package, cell.guide)(init_loc_fn=start, **GUIDES[cell.guide])
+        kind = host.package.BBAlphaELBO if options else host.package.DeterministicELBO
+        data = tuple(map(host.array, optimum.data(cell.likelihood)))
+        return model, guide, kind(covariance=cell.covariance, **options), data
+
+    drawn, _, words = optimum.beside_draws(cell.host, prepared, PARTICLES, TOGETHER)
+    return drawn.loss, drawn.value, drawn.standard_error, words
 
 
-def row(cell: Cell, losses: Losses) -> str:
+def is_off(found):
+    """Whether the difference exceeds the limits."""
+    stated, drawn, error, _ = found
+    return abs(stated - drawn) > max(OFF * abs(drawn), ERRORS * error)
+
+
+def row(cell, found):
     """A row of the table."""
-    why = EXCEPTIONS.get(cell, "off") if losses.is_off else ""
-    figures = f"{losses.stated:.2f} | {losses.by_draws:.2f} ± {losses.error:.2f}"
-    words = f"{100 * losses.relative:+.1f} % | {losses.warnings} | {why}"
-    return f"| {' | '.join(map(str, cell))} | {figures} | {words} |"
+    stated, drawn, error, words = found
+    why = EXCEPTIONS.get(cell, "off") if is_off(found) else ""
+    share = f"{100 * (stated - drawn) / abs(drawn):+.1f} %"
+    return [*cell, f"{stated:.2f}", f"{drawn:.2f} ± {error:.2f}", share, words, why]
 
 
-def main() -> None:
-    check = hosts.parser(__doc__, "--check").parse_args().check
-    shown = lambda cell, losses: f"{row(cell, losses)} {losses.seconds:.0f} s"  # noqa: E731
-    results = hosts.in_two_processes(measured, cells(), shown)
-    print(f"{sum(losses.seconds for losses in results.values()):.0f} seconds of the processor")
-    if not check:
-        head = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
-        lines = [*head, *itertools.starmap(row, results.items()), ""]
-        PAGE.write_text(HEADER + "\n".join(lines), encoding="utf-8")
-    elif unknown := {cell for cell, losses in results.items() if losses.is_off} - set(EXCEPTIONS):
-        sys.exit(f"off and no exception: {sorted(unknown)}")
+def unknown(results):
+    """What is off and no exception."""
+    return {cell for cell, found in results.items() if is_off(found)} - set(EXCEPTIONS)
 
 
 if __name__ == "__main__":
-    main()
+    page = "at_the_optimum"
+    optimum.write(__doc__, page, cells(), COLUMNS, measured, row, lambda _: HEADER, unknown)

@@ -8,23 +8,31 @@ biases. `propagate` gives the moments by diagonal and by backward covariance, in
 Reported are the paper's measures at the logits, and for some units of every layer: "sd" is the
 geometric mean of σ/σ*, and "mean" the mean of |μ − μ*| over the mean of σ*, where μ* and σ* are of
 draws. Exact moments have a "mean" of √(2/πn) for n passes with draws, 0.013 for 4000.
+
+DIR holds images/mnist.npz and images/cifar10_20k.npz. Leaky ReLUs of slope 0.01 and no padding.
+Networks train with batch normalisation, which is then folded into the convolution before it, so
+that what is stored and measured are convolutions, leaky ReLUs and, for CIFAR, a mean over
+positions. CIFAR takes bfloat16 while it trains, mirrored images and those moved by up to 4 pixels.
 """
 
-from __future__ import annotations
+import itertools
+import math
+from collections import namedtuple
+from functools import partial
 
-import argparse
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
-
-import convolutional_nets as nets
-import hosts
+import harness
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from models import LENET
+from torch import nn
 
+SLOPE, BATCH, SHIFT = 0.01, 128, 4
+CHANNELS = (3, 96, 96, 96, *[192] * 5, 10)
+WINDOWS = ((3, 1), (3, 1), (3, 2), (3, 1), (3, 1), (3, 2), (3, 1), (1, 1), (1, 1))
+CIFAR = [(*c, *w) for c, w in zip(itertools.pairwise(CHANNELS), WINDOWS, strict=True)]
+# File of images, layers: input and output channels, size and stride of the window.
+NETS = {"lenet": ("mnist", LENET), "cifar": ("cifar10_20k", CIFAR)}
 NOISE, WEIGHTS = "noisy images", "random weights"
 CASES = {
     "lenet": [(NOISE, 1e-4), (NOISE, 0.01), (NOISE, 0.1), (WEIGHTS, 0.005**2), (WEIGHTS, 0.02**2)],
@@ -32,57 +40,137 @@ CASES = {
 }
 EPOCHS, LEAST = {"lenet": 2, "cifar": 10}, {"lenet": 0.97, "cifar": 0.7}
 UNITS, TOGETHER = {"lenet": 64, "cifar": 32}, {"lenet": 50, "cifar": 10}  # compared, passes
-COVARIANCES = "diagonal", "backward"
 LIMITS = {("lenet", 0.1): (0.9, 1.1, 0.1), ("cifar", 0.01): (0.8, 1.2, np.inf)}  # sd, sd, mean
 USUAL = 0.95, 1.05, 0.1
+# Images [n, channels, height, width], standardised by channel, and their classes [n].
+Images = namedtuple("Images", "x_train y_train x_test y_test")
 
 
-def main(arguments: list[str] | None = None) -> None:
-    options = parse(arguments)
-    host = hosts.load(options.host, options.threads)
-    rows = []
+def main(arguments=None):
+    options = harness.parse(
+        __doc__,
+        arguments,
+        "--host --check --out",
+        data=(..., "folder with images/"),
+        cache=(..., "folder of trained weights"),
+        nets=(list(NETS), "names", list(NETS)),
+        images=(8, "of the test set"),
+        passes=(4000, "with draws"),
+        threads=(1, "of the host"),
+    )
+
+    def failures(rows):
+        return [line for row in rows if (line := off(row))]
+
+    harness.run(options, rows, failures=failures, threads=options.threads)
+
+
+def rows(host, options):
     for name in options.nets:
         net, images = prepared(name, options)
-        shared = {"net": name, "test_accuracy": nets.accuracy(net, images)}
+        with torch.no_grad():
+            predicted = torch.cat([net(x).argmax(-1) for x in images.x_test.split(500)])
+        accuracy = float((predicted == images.y_test).float().mean())
         for kind, variance in CASES[name]:
-            x = images.x_test[: options.images]
             row = {"kind": kind, "variance": variance, "passes": options.passes}
-            row["layers"] = measured(host, name, net, x, row)
-            rows.append(shared | row)
-            print(name, kind, variance, row["layers"][-1], flush=True)
-            hosts.write(options.out, {"machine": hosts.described(options.host), "rows": rows})
-    if options.check and any(map(off, rows)):
-        sys.exit("; ".join(off(row) for row in rows if off(row)))
+            row["layers"] = measured(host, name, net, images.x_test[: options.images], row)
+            yield {"net": name, "test_accuracy": accuracy} | row
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = hosts.parser(__doc__, "--host", "--check", "--out")
-    parser.add_argument("--data", type=Path, required=True, help="folder with images/")
-    parser.add_argument("--cache", type=Path, required=True, help="folder of trained weights")
-    parser.add_argument("--nets", nargs="*", choices=list(CASES), default=list(CASES))
-    parser.add_argument("--images", type=int, default=8, help="of the test set (%(default)s)")
-    parser.add_argument("--passes", type=int, default=4000, help="with draws (%(default)s)")
-    parser.add_argument("--threads", type=int, default=1)
-    return parser.parse_args(arguments)
-
-
-def prepared(name: str, options: argparse.Namespace) -> tuple[nn.Sequential, nets.Images]:
-    """Load a trained network; it is trained if there is no file of it."""
-    images, file = nets.load(options.data, name), options.cache / f"{name}.pt"
+def prepared(name, options):
+    """Load a trained network and its images; it is trained if there is no file of it."""
+    file, net = options.cache / f"{name}.pt", network(name)
+    parts = harness.read(options.data / "images" / f"{NETS[name][0]}.npz", *Images._fields)
+    x_train, y_train, x_test, y_test = map(torch.as_tensor, parts)
+    x_train, x_test = (channels(x) for x in (x_train, x_test))
+    mean, sd = x_train.mean((0, 2, 3), keepdim=True), x_train.std((0, 2, 3), keepdim=True)
+    images = Images((x_train - mean) / sd, y_train.long(), (x_test - mean) / sd, y_test.long())
     if not file.is_file():
-        torch.save(nets.trained(name, images, EPOCHS[name]).state_dict(), file)
-    return nets.stored(name, file), images
+        torch.save(trained(name, images, EPOCHS[name]).state_dict(), file)
+    net.load_state_dict(torch.load(file))
+    return net.requires_grad_(requires_grad=False), images
 
 
-def measured(
-    host: Any, name: str, net: nn.Sequential, x: Tensor, row: dict[str, Any]
-) -> list[dict[str, Any]]:
-    """Measure every layer of a network."""
+def channels(x):
+    """Pixels in [0, 1], the channels first."""
+    x = x.float() / 255
+    return x[:, None] if x.ndim == 3 else x.permute(0, 3, 1, 2).contiguous()
+
+
+def network(name):
+    """The plain network: logits [n, 10] of images [n, channels, height, width]."""
+    parts = [part for layer in NETS[name][1] for part in (nn.Conv2d(*layer), nn.LeakyReLU(SLOPE))]
+    return nn.Sequential(*parts[:-1], nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+def trained(name, images, epochs):
+    """By Adam, with batch normalisation while it trains."""
+    torch.manual_seed(0)
+    normalised, cifar = nn.Sequential(), name == "cifar"
+    for part in network(name):
+        normalised.append(part)
+        if isinstance(part, nn.Conv2d):
+            normalised.append(nn.BatchNorm2d(part.out_channels))
+    normalised = normalised.to(memory_format=torch.channels_last)
+    steps = epochs * math.ceil(len(images.x_train) / BATCH)
+    optimiser = torch.optim.AdamW(normalised.parameters(), weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 3e-3, total_steps=steps)
+    for epoch in range(epochs):
+        for rows in torch.randperm(len(images.x_train)).split(BATCH):
+            x = augmented(images.x_train[rows]) if cifar else images.x_train[rows]
+            with torch.autocast("cpu", torch.bfloat16, enabled=cifar):
+                logits = normalised(x.contiguous(memory_format=torch.channels_last))
+            optimiser.zero_grad()
+            loss = F.cross_entropy(logits.float(), images.y_train[rows])
+            loss.backward()
+            optimiser.step()
+            schedule.step()
+        print(f"epoch {epoch + 1}: loss of the last batch {float(loss.detach()):.3f}", flush=True)
+    return folded(name, normalised.eval())
+
+
+def augmented(x):
+    """Mirror half of the images, and move each by up to so many pixels."""
+    x = torch.where(torch.rand(len(x), 1, 1, 1) < 0.5, x.flip(3), x)
+    size = x.shape[-1]
+    moved = F.pad(x, [SHIFT] * 4).unfold(2, size, 1).unfold(3, size, 1)
+    place = torch.randint(2 * SHIFT + 1, (2, len(x)))
+    return moved[torch.arange(len(x)), :, place[0], place[1]]
+
+
+def folded(name, normalised):
+    """The network without batch normalisation: each is a part of the convolution before it."""
+    parts, plain = iter(normalised), network(name)
+    for part in plain:
+        before = next(parts)
+        if isinstance(part, nn.Conv2d):
+            fused = nn.utils.fuse_conv_bn_eval(before, next(parts))
+            part.load_state_dict(fused.state_dict())
+    return plain
+
+
+def layers_of(name, weights, x, convolve, leaky_relu):
+    """Evaluate a network: every layer's name and units, with functions of a host."""
+    strides = [stride for *_, stride in NETS[name][1]]
+    for place, stride in enumerate(strides, 1):
+        x = convolve(x, *weights[2 * place - 2 : 2 * place], stride)
+        yield f"convolution {place}", x
+        if place < len(strides):
+            x = leaky_relu(x, SLOPE)
+            yield f"activation {place}", x
+    if name == "cifar":
+        yield "mean over positions", x.mean((2, 3))
+
+
+def measured(host, name, net, x, row):
+    """Measure every layer of a network by some units; of the logits all are chosen."""
     weights = [part.detach() for part in net.state_dict().values()]
-    units = dict(some_units(name, weights, x))
-    layers: list[dict[str, Any]] = [{"layer": layer} for layer in units]
-    drawn = by_draws(program(name, units), weights, x, row, TOGETHER[name])
-    for covariance in COVARIANCES:
+    generator, units = torch.Generator().manual_seed(0), {}
+    for layer, values in layers_of(name, weights, x, F.conv2d, F.leaky_relu):
+        units[layer] = torch.randperm(values[0].numel(), generator=generator)[: UNITS[name]]
+    drawn = by_draws(partial(evaluated, name, units), weights, x, row, TOGETHER[name])
+    layers = [{"layer": layer} for layer in units]
+    for covariance in ("diagonal", "backward"):
         with host.doubles():
             stated = propagated(host, name, units, weights, x, row, covariance)
         for layer, (mean, sd), (true, spread) in zip(layers, stated, drawn, strict=True):
@@ -91,97 +179,63 @@ def measured(
     return layers
 
 
-def layers_of(
-    name: str, weights: list[Any], x: Any, convolve: Callable, leaky_relu: Callable
-) -> Iterator[tuple[str, Any]]:
-    """Evaluate a network: every layer's name and units, with functions of a host."""
-    strides = [stride for *_, stride in nets.NETS[name][1]]
-    for place, stride in enumerate(strides, 1):
-        x = convolve(x, *weights[2 * place - 2 : 2 * place], stride)
-        yield f"convolution {place}", x
-        if place < len(strides):
-            x = leaky_relu(x, nets.SLOPE)
-            yield f"activation {place}", x
-    if name == "cifar":
-        yield "mean over positions", x.mean((2, 3))
+def evaluated(name, units, weights, x, convolve=F.conv2d, leaky=F.leaky_relu):
+    """The chosen units of every layer."""
+    layers = layers_of(name, weights, x, convolve, leaky)
+    return [value.reshape(x.shape[0], -1)[:, units[layer]] for layer, value in layers]
 
 
-def some_units(name: str, weights: list[Tensor], x: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Choose units of every layer; of the logits all are chosen."""
-    generator = torch.Generator().manual_seed(0)
-    for layer, units in layers_of(name, weights, x, F.conv2d, F.leaky_relu):
-        yield layer, torch.randperm(units[0].numel(), generator=generator)[: UNITS[name]]
-
-
-def program(
-    name: str, units: dict[str, Any], convolve: Callable = F.conv2d, leaky: Any = F.leaky_relu
-) -> Callable:
-    """Return a function of weights and images that gives the chosen units of every layer."""
-
-    def run(weights: list[Any], x: Any) -> list[Any]:
-        layers = layers_of(name, weights, x, convolve, leaky)
-        return [value.reshape(x.shape[0], -1)[:, units[layer]] for layer, value in layers]
-
-    return run
-
-
-def by_draws(
-    run: Callable, weights: list[Tensor], x: Tensor, row: dict[str, Any], together: int
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return means and standard deviations of units under draws."""
+def by_draws(run, weights, x, row, together):
+    """Means and standard deviations of units under draws."""
     generator, scale = torch.Generator().manual_seed(0), row["variance"] ** 0.5
-    sums: list[Any] = []
-    centre = run(weights, x)
+    sums, centre = [0.0] * len(run(weights, x)), run(weights, x)
+
+    def noisy(part):
+        return part + scale * torch.randn(together, *part.shape, generator=generator).to(part)
+
     for _ in range(row["passes"] // together):
-
-        def noisy(part: Tensor) -> Tensor:
-            return part + scale * torch.randn(together, *part.shape, generator=generator).to(part)
-
         if row["kind"] == NOISE:
             drawn = run(weights, noisy(x).flatten(0, 1))
         else:
             drawn = torch.vmap(lambda *parts: run(list(parts), x))(*map(noisy, weights))
-        moved = [
-            v.reshape(together, *c.shape).double() - c for v, c in zip(drawn, centre, strict=True)
-        ]
-        parts = [torch.stack([v.sum(0), (v**2).sum(0)]) for v in moved]
-        sums = [a + b for a, b in zip(sums, parts, strict=True)] if sums else parts
-    moments = [(c, *(total / row["passes"])) for c, total in zip(centre, sums, strict=True)]
-    return [
-        ((c + first).numpy(), (second - first**2).sqrt().numpy()) for c, first, second in moments
+        for place, (value, middle) in enumerate(zip(drawn, centre, strict=True)):
+            moved = value.reshape(together, *middle.shape).double() - middle
+            sums[place] = sums[place] + torch.stack([moved.sum(0), (moved**2).sum(0)])
+    moments = [
+        (middle, *(total / row["passes"])) for middle, total in zip(centre, sums, strict=True)
     ]
+    return [((c + one).numpy(), (two - one**2).sqrt().numpy()) for c, one, two in moments]
 
 
-def propagated(
-    host: Any, name: str, units: dict, weights: list, x: Tensor, row: dict, covariance: str
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return means and standard deviations of units in closed form."""
-    functions = {} if host.NAME == "Pyro" else jax_functions()
-    run = program(name, {key: host.array(part) for key, part in units.items()}, **functions)
-    random = [x] if row["kind"] == NOISE else weights
-    arrays = [host.array(part.double().numpy()) for part in random]
-    certain = [host.array(part.double().numpy()) for part in (weights if random[0] is x else [x])]
-    moments = [host.package.Moments(a, variance=0 * a + row["variance"]) for a in arrays]
+def propagated(host, name, units, weights, x, row, covariance):
+    """Means and standard deviations of units in closed form."""
+    functions = () if host.NAME == "Pyro" else jax_functions()
+    chosen = {layer: host.array(part) for layer, part in units.items()}
+    noisy = row["kind"] == NOISE
+    arrays = [[host.array(a.double().numpy()) for a in parts] for parts in (weights, [x])]
+    certain, random = arrays if noisy else arrays[::-1]
+    moments = [host.package.Moments(a, variance=0 * a + row["variance"]) for a in random]
 
-    def of_random(*random: Any) -> list[Any]:
-        return run(certain, *random) if row["kind"] == NOISE else run(list(random), *certain)
+    def run(*random):
+        both = (certain, random[0]) if noisy else (list(random), certain[0])
+        return evaluated(name, chosen, *both, *functions)
 
-    found = host.package.propagate(of_random, *moments, covariance=covariance)
+    found = host.package.propagate(run, *moments, covariance=covariance)
     return [(np.asarray(part.mean), np.asarray(part.variance) ** 0.5) for part in found]
 
 
-def jax_functions() -> dict[str, Callable]:
-    """Return JAX's functions in the place of torch's."""
+def jax_functions():
+    """JAX's functions in the place of torch's."""
     import jax
 
-    def convolve(x: Any, weight: Any, bias: Any, stride: int) -> Any:
+    def convolve(x, weight, bias, stride):
         strides = (stride, stride)
         return jax.lax.conv_general_dilated(x, weight, strides, "VALID") + bias[:, None, None]
 
-    return {"convolve": convolve, "leaky": jax.nn.leaky_relu}
+    return convolve, jax.nn.leaky_relu
 
 
-def off(row: dict[str, Any]) -> str:
+def off(row):
     """Say where the logits by backward covariance miss what is asked of them."""
     low, high, most = LIMITS.get((row["net"], row["variance"]), USUAL)
     found, name = row["layers"][-1]["backward"], f"{row['net']}, {row['kind']} {row['variance']}"

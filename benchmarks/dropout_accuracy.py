@@ -12,14 +12,10 @@ of every layer with those of draws. Reported are, for each probability to drop a
   standard errors, which is one, and the largest of them.
 """
 
-from __future__ import annotations
-
-import argparse
 import itertools
-from dataclasses import asdict, dataclass
 from functools import partial
 
-import hosts
+import harness
 import numpy as np
 import pyro
 import pyro.distributions as dist
@@ -27,57 +23,46 @@ import torch
 import torch.nn.functional as F
 from pyro.infer.autoguide import init_to_value
 from sklearn.datasets import load_digits
-from torch import Tensor, nn
+from torch import nn
 
-from pyro_moments import MCDropoutGuide, MomentAccuracy, moment_accuracy
-
-SIZES = [784, 300, 100, 10]
+from pyro_moments import MCDropoutGuide, moment_accuracy
 
 
-@dataclass(frozen=True)
-class Result:
-    """One layer under one probability to drop."""
+def main(arguments=None):
+    options = harness.parse(
+        __doc__,
+        arguments,
+        "--out",
+        sizes=([784, 300, 100, 10], "of the layers"),
+        p=([0.2, 0.5], "probabilities to drop"),
+        images=(4, "that are compared"),
+        masks=(10_000, "of all layers"),
+        first=(100_000, "masks of the first layer"),
+        steps=(300, "of training"),
+    )
+    options.host = "pyro"
+    harness.run(options, measured, lambda options, rows: rows, lambda rows: [])
 
-    p: float
-    layer: int
-    deviation_ratio: float
-    mean_error: float
-    rms_standard_errors: float | None = None
-    largest_standard_error: float | None = None
-    share_beyond_three: float | None = None
 
-
-def main(arguments: list[str] | None = None) -> None:
-    options = parse(arguments)
+def measured(host, options):
     torch.manual_seed(0)
-    images, classes = digits(options.sizes[0])
-    results = []
+    pixels, classes = load_digits(return_X_y=True)
+    pixels = torch.tensor(pixels, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16
+    side = round(options.sizes[0] ** 0.5)
+    images = F.interpolate(pixels, (side, side)).flatten(1)
     for p in options.p:
-        layers = trained(options.sizes, p, images, classes, options.steps)
-        results += measured(layers, p, images[: options.images], options)
-    report(results)
-    hosts.write(options.out, [asdict(row) for row in results])
+        layers = trained(options.sizes, p, images, torch.tensor(classes), options.steps)
+        chosen = images[: options.images]
+        by_layer = accuracy(layers, p, chosen, options.masks)
+        first = standard_errors(accuracy(layers[:1], p, chosen, options.first)["layer0"])
+        for place in range(len(layers)):
+            measures = by_layer[f"layer{place}"].measures
+            row = {"p": p, "layer": place + 1, "deviation_ratio": measures.deviation_ratio.value}
+            row |= {"mean_error": measures.mean_error.value}
+            yield row | (dict.fromkeys(first) if place else first)
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = hosts.parser(__doc__, "--out")
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
-    parser.add_argument("--p", type=float, nargs="+", default=[0.2, 0.5])
-    parser.add_argument("--images", type=int, default=4)
-    parser.add_argument("--masks", type=int, default=10_000)
-    parser.add_argument("--first", type=int, default=100_000, help="masks of the first layer")
-    parser.add_argument("--steps", type=int, default=300, help="of training")
-    return parser.parse_args(arguments)
-
-
-def digits(pixels: int) -> tuple[Tensor, Tensor]:
-    images, classes = load_digits(return_X_y=True)
-    images = torch.tensor(images, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16
-    side = round(pixels**0.5)
-    return F.interpolate(images, (side, side)).flatten(1), torch.tensor(classes)
-
-
-def trained(sizes: list[int], p: float, x: Tensor, y: Tensor, steps: int) -> list[nn.Linear]:
+def trained(sizes, p, x, y, steps):
     layers = [nn.Linear(n, m) for n, m in itertools.pairwise(sizes)]
     optimiser = torch.optim.Adam([w for layer in layers for w in layer.parameters()], lr=1e-3)
     for _ in range(steps):
@@ -91,7 +76,7 @@ def trained(sizes: list[int], p: float, x: Tensor, y: Tensor, steps: int) -> lis
     return layers
 
 
-def network(layers: list[nn.Linear], x: Tensor) -> None:
+def network(layers, x):
     """The pre-activations of each layer, under random weights."""
     for place, layer in enumerate(layers):
         w, b = (
@@ -102,18 +87,7 @@ def network(layers: list[nn.Linear], x: Tensor) -> None:
         pyro.deterministic(f"layer{place}", x)
 
 
-def measured(layers: list[nn.Linear], p: float, x: Tensor, options: argparse.Namespace) -> list:
-    by_layer = accuracy(layers, p, x, options.masks)
-    of_first, results = accuracy(layers[:1], p, x, options.first), []
-    for place in range(len(layers)):
-        measures = by_layer[f"layer{place}"].measures
-        errors = measures.deviation_ratio.value, measures.mean_error.value
-        in_standard_errors = () if place else standard_errors(of_first)
-        results.append(Result(p, place + 1, *errors, *in_standard_errors))
-    return results
-
-
-def accuracy(layers: list[nn.Linear], p: float, x: Tensor, masks: int) -> MomentAccuracy:
+def accuracy(layers, p, x, masks):
     """Moments of all layers with trained weights, beside those of so many drawn masks."""
     pyro.clear_param_store()
     values = {
@@ -125,27 +99,16 @@ def accuracy(layers: list[nn.Linear], p: float, x: Tensor, masks: int) -> Moment
     return moment_accuracy(partial(network, layers), guide, x, num_samples=masks)
 
 
-def standard_errors(of_first: MomentAccuracy) -> tuple[float, float, float]:
-    """Errors of means and deviations of the first layer in standard errors."""
-    row = of_first["layer0"]
-    errors = (
-        row.mean - row.sampled_mean,
-        row.standard_deviation - row.sampled_standard_deviation,
-    )
-    z = np.abs(np.stack(errors) / np.stack(row.standard_errors))
-    return float(np.sqrt(np.square(z).mean())), float(z.max()), float((z > 3).mean())
-
-
-def report(results: list[Result]) -> None:
-    print("| p | layer | σ/σ* | mean error | in standard errors |")
-    print("|---|---|---|---|---|")
-    for row in results:
-        errors = ""
-        if row.rms_standard_errors is not None:
-            errors = f"rms {row.rms_standard_errors:.2f}, largest {row.largest_standard_error:.1f}"
-            errors += f", beyond three {100 * row.share_beyond_three:.2f} %"
-        ours = f"{row.deviation_ratio:.4f} | {row.mean_error:.4f}"
-        print(f"| {row.p} | {row.layer} | {ours} | {errors} |")
+def standard_errors(row):
+    """Errors of means and deviations of a layer in standard errors."""
+    means = row.mean - row.sampled_mean
+    deviations = row.standard_deviation - row.sampled_standard_deviation
+    z = np.abs(np.stack([means, deviations]) / np.stack(row.standard_errors))
+    return {
+        "rms_standard_errors": float(np.sqrt(np.square(z).mean())),
+        "largest_standard_error": float(z.max()),
+        "share_beyond_three": float((z > 3).mean()),
+    }
 
 
 if __name__ == "__main__":

@@ -13,22 +13,16 @@ Each figure of 2 and 3 is from a process of its own. `--check` fails where a rat
 above its limit; `--out` also writes the machine's load before and after.
 """
 
-from __future__ import annotations
-
-import argparse
 import os
 import re
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from typing import Any
 
-import hosts
+import harness
 import models
-from net_speed_rows import Measured, Row, as_json, exceeded
-from timing import COMPILED, REFERENCE, empty_cache, in_processes, processor_seconds
+from harness import COMPILED, REFERENCE, Measured, Row, clocked, empty_cache, in_processes
 
 FULL, DIAGONAL, EAGER = "full", "diagonal", "full, eager"
 IMPORT_LIMIT, COLD_LIMIT = 1.3, 10.0  # a ratio; seconds
@@ -37,32 +31,35 @@ BATCH, WIDTH = 64, 50
 COUNTED = "import time; {}; print(time.process_time())"  # since the interpreter started
 
 
-def main(arguments: list[str] | None = None) -> None:
-    options = parse(arguments)
-    load, counts, rows = [os.getloadavg()], {}, []
-    for name, part in PARTS[options.host].items():
-        for row, count in part(options) if options.only in name else ():
-            print(row, f"{count} instructions" if count else "", flush=True)
-            rows.append(row)
-            counts |= {f"{row.what}: {row.ours.name}": count} if count else {}
-    head = {"backend": options.host, "machine": hosts.described(options.host)}
-    content = head | as_json(rows) | {"instructions": counts, "load": [*load, os.getloadavg()]}
-    hosts.write(options.out, content)
-    if options.check and (slow := exceeded(rows)):
-        sys.exit("too slow:\n" + "\n".join(slow))
+def main(arguments=None):
+    options = harness.parse(
+        __doc__,
+        arguments,
+        "--host --check --only --out",
+        repeats=(9, "of the imports"),
+        depths=([*DEPTH_LIMITS], "hidden layers"),
+    )
+    load, counts = os.getloadavg(), {}
+
+    def content(options, rows):
+        found = harness.by_host(options, rows)
+        return found | {"instructions": counts, "load": [load, os.getloadavg()]}
+
+    def rows(host, options):
+        for name, part in PARTS[options.host].items():
+            for row, count in part(options) if options.only in name else ():
+                if count:
+                    counts[f"{row.what}: {row.ours.name}"] = count
+                    print(f"{count} instructions")
+                yield row
+
+    harness.run(options, rows, content)
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = hosts.parser(__doc__, "--host", "--check", "--only", "--out")
-    parser.add_argument("--repeats", type=int, default=9, help="of the imports (9)")
-    parser.add_argument("--depths", type=int, nargs="+", default=[*DEPTH_LIMITS])
-    return parser.parse_args(arguments)
-
-
-def imports(options: argparse.Namespace) -> Iterator[tuple[Row, int]]:
+def imports(options):
     """The package beside its host."""
     names = options.host, f"{options.host}_moments"
-    seconds: dict[str, list[float]] = {name: [] for name in names}
+    seconds = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as bytecode:
         for _ in range(1 + options.repeats):
             for name in names:
@@ -75,7 +72,7 @@ def imports(options: argparse.Namespace) -> Iterator[tuple[Row, int]]:
     yield Row("fresh interpreter", ours, "median", reference, IMPORT_LIMIT), 0
 
 
-def _seconds_of(code: str, bytecode: str) -> float:
+def _seconds_of(code, bytecode):
     """Processor seconds of a fresh interpreter that keeps its bytecode in a folder."""
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environment = kept | {"PYTHONPYCACHEPREFIX": bytecode, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -84,7 +81,7 @@ def _seconds_of(code: str, bytecode: str) -> float:
     return float(found.stdout)
 
 
-def depths(options: argparse.Namespace) -> Iterator[tuple[Row, int]]:
+def depths(options):
     """Full covariance, which has limits, the diagonal and the host's objective."""
     for depth in options.depths:
         contenders = REFERENCE, FULL, DIAGONAL
@@ -96,52 +93,47 @@ def depths(options: argparse.Namespace) -> Iterator[tuple[Row, int]]:
             yield Row(what, measured, "minimum", reference, limit, in_seconds=True), count
 
 
-def _first_update(depth: int, name: str) -> tuple[Measured, int]:
+def _first_update(depth, name):
     """Seconds until a jitted update has run once, and the instructions that were compiled."""
-    host = hosts.load("numpyro", threads=1)
+    host = harness.load("numpyro", threads=1)
     model = models.two_heads(host, host.network((13, *depth * [WIDTH], 2)))
-    elbo, guide = _contender(host, name)
+    elbo, guide = models.contender(host, name)
     made = guide(model, init_loc_fn=host.infer.init_to_feasible)
-    svi, data = host.SVI(model, made, host.Adam(1e-3), elbo), _data(host)
+    svi, data = host.SVI(model, made, host.Adam(1e-3), elbo), models.normals(host, BATCH)
     state = svi.init(host.jax.random.key(0), *data)
-    start = processor_seconds()
-    compiled = host.jax.jit(svi.update).lower(state, *data).compile()
-    host.jax.block_until_ready(compiled(state, *data))
-    seconds = processor_seconds() - start
-    instructions = re.findall(r"^\s+(?:ROOT )?%?[\w.-]+ = ", compiled.as_text(), re.MULTILINE)
+
+    def first():
+        compiled = host.jax.jit(svi.update).lower(state, *data).compile()
+        host.jax.block_until_ready(compiled(state, *data))
+        return compiled.as_text()
+
+    text, seconds = clocked(first)
+    instructions = re.findall(r"^\s+(?:ROOT )?%?[\w.-]+ = ", text, re.MULTILINE)
     return Measured(name, seconds, seconds), len(instructions)
 
 
-def cold(options: argparse.Namespace) -> Iterator[tuple[Row, int]]:
+def cold(options):
     """The compiled step, which has a limit, and the eager one beside the host's."""
     contenders = REFERENCE, FULL + COMPILED, EAGER
-    reference, *ours = in_processes(_process_to_first_step, [(name,) for name in contenders])
+    reference, *ours = in_processes(first_step, [(name, 2, True) for name in contenders])
     for measured in ours:
         limit = COLD_LIMIT if measured.name == FULL + COMPILED else None
         what = f"13-{WIDTH}-2, process to its first step"
         yield Row(what, measured, "minimum", reference, limit, in_seconds=True), 0
 
 
-def _process_to_first_step(name: str) -> Measured:
-    """All that this process has used after one loss with its gradients, compilers included."""
-    host = hosts.load("pyro", threads=1)
+def first_step(name, outputs, whole):
+    """One loss with its gradients of a contender in Pyro, compilers included: all that this process
+    has used after it, or the loss alone."""
+    host = harness.load("pyro", threads=1)
     with empty_cache(), host.own_parameters():
-        model = models.two_heads(host, host.network((13, WIDTH, 2)))
-        elbo, guide = _contender(host, name)
-        elbo.loss_and_grads(model, guide(model, init_scale=0.05), *_data(host))
-        seconds = processor_seconds()
+        make = models.two_heads if outputs == 2 else models.regression
+        model = make(host, host.network((13, WIDTH, outputs)))
+        elbo, guide = models.contender(host, name.removesuffix(", eager"))
+        start, data = 0.0 if whole else harness.processor_seconds(), models.normals(host, BATCH)
+        elbo.loss_and_grads(model, guide(model, init_scale=0.05), *data)
+        seconds = harness.processor_seconds() - start
     return Measured(name, seconds, seconds)
-
-
-def _contender(host: Any, name: str) -> tuple[Any, Any]:
-    if name == REFERENCE:
-        return models.reference(host, name)
-    covariance = name.partition(",")[0]
-    return models.closed_form(host, covariance, compiled=name.endswith(COMPILED))
-
-
-def _data(host: Any) -> tuple[Any, Any]:
-    return host.normal(0, BATCH, 13), host.normal(1, BATCH)
 
 
 PARTS = {

@@ -9,129 +9,106 @@ in a scan. All run in turn in one process, in processor time; of the repeats the
 Pyro and the median in NumPyro. `--check` fails where a ratio is above its limit.
 """
 
-from __future__ import annotations
-
 import os
-import sys
-from collections.abc import Callable, Iterator
 from functools import partial
-from types import ModuleType
-from typing import Any
 
-import hosts
+import harness
 import models
-from net_speed_rows import Row, as_json, compared, exceeded, timed
-from plain_dropout import plain_dropout
-from timing import COMPILED, REFERENCE, Step
+from harness import COMPILED, REFERENCE, compared, timed
 
 SCANNED, SIZES, DROPPED = 50, (13, 50, 2), 0.1
-WHAT = "13-50-2, batch 64"
+WHAT, LARGE = "13-50-2, batch 64", "13-50-50-2, batch 1024"
 PLAIN = "a plain network with dropout"
-DROPOUT, CHAIN = "MCDropoutGuide", "TridiagonalGuide"
+DROPOUT, CHAIN, ENERGY = "MCDropoutGuide", "TridiagonalGuide", "BBAlphaELBO"
 DIAGONAL, FULL = ", diagonal", ", full"
 DENSE = "DVIGuide, 13-50-50-2, full"  # its second layer is dense, as the first one of dropout is
-ENERGY, LARGE = "BBAlphaELBO", "13-50-50-2, batch 1024"
 LARGE_DIAGONAL, LARGE_REFERENCE = f"DVIGuide, {LARGE}", f"AutoNormal, {LARGE}"
 DRAWN = {count: f"DVIGuide, sampled, K = {count}" for count in (1, 10)}
-BESIDE_PLAIN = {
+QUICK = {DROPOUT + COMPILED: 3, DROPOUT + DIAGONAL + COMPILED: 0.6}
+# By what is measured and its reference, the largest ratios of contenders.
+GROUPS = {
     "pyro": {
-        DROPOUT: 12,
-        DROPOUT + COMPILED: 3,
-        DROPOUT + DIAGONAL: 6,
-        DROPOUT + DIAGONAL + COMPILED: 0.6,
+        (WHAT, PLAIN): {DROPOUT: 12, DROPOUT + DIAGONAL: 6, **QUICK},
+        (WHAT, DENSE): {DROPOUT + FULL: 2},
+        (WHAT, REFERENCE): {"DVIGuide": 0.9, CHAIN: 2, ENERGY: 1.6, DRAWN[1]: 0.8, DRAWN[10]: 1.1},
     },
-    "numpyro": {DROPOUT: 6, DROPOUT + DIAGONAL: 1.5},
+    "numpyro": {
+        (WHAT, PLAIN): {DROPOUT: 6, DROPOUT + DIAGONAL: 1.5},
+        (WHAT, DENSE): {DROPOUT + FULL: 2},
+        (WHAT, REFERENCE): {CHAIN: 2, ENERGY: 2.5, DRAWN[1]: 1.2, DRAWN[10]: 9},
+        (LARGE, LARGE_REFERENCE): {LARGE_DIAGONAL: 1.3},
+    },
 }
-BESIDE_SAMPLED = {
-    "pyro": {"DVIGuide": 0.9, CHAIN: 2, ENERGY: 1.6, DRAWN[1]: 0.8, DRAWN[10]: 1.1},
-    "numpyro": {CHAIN: 2, ENERGY: 2.5, DRAWN[1]: 1.2, DRAWN[10]: 9},
-}
-BESIDE_DENSE = {DROPOUT + FULL: 2}
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = hosts.parser(__doc__, "--host", "--check", "--only", "--out")
-    parser.add_argument("--repeats", type=int, default=40, help="of each contender (40)")
-    parser.add_argument("--no-compiled", action="store_true", help="Pyro: no compiled=True")
-    options = parser.parse_args(arguments)
-    host, load = hosts.load(options.host, threads=1), os.getloadavg()
+def main(arguments=None):
+    repeats = (40, "of each contender")
+    common = "--host --check --only --out --no-compiled"
+    options, load = harness.parse(__doc__, arguments, common, repeats=repeats), os.getloadavg()
+
+    def content(options, found):
+        result = harness.by_host(options, found)
+        return result | {"machine": {**result["machine"], "load": load}}
+
+    harness.run(options, rows, content)
+
+
+def rows(host, options):
+    """Contenders of which the names contain ``only``, beside their references."""
+    only, data = options.only, models.normals(host, 64)
     compiled = options.host == "pyro" and not options.no_compiled
-    with host.own_parameters():
-        results = list(rows(host, options.repeats, compiled, options.only))
-    machine = {**hosts.described(options.host), "load": load}
-    hosts.write(options.out, {"backend": options.host, "machine": machine} | as_json(results))
-    if options.check and (slow := exceeded(results)):
-        sys.exit("too slow:\n" + "\n".join(slow))
-
-
-def rows(host: ModuleType, repeats: int, compiled: bool, only: str) -> Iterator[Row]:
-    """Contenders of which the names contain ``only``, beside their references; prints each."""
-    data = host.normal(0, 64, SIZES[0]), host.normal(1, 64)
-    steps = {PLAIN: plain_dropout(host, SCANNED, SIZES, DROPPED, data)}
+    steps = {PLAIN: host.plain_dropout(SCANNED, SIZES, DROPPED, data)}
     small, deep = (
         models.two_heads(host, host.network(sizes)) for sizes in (SIZES, (13, 50, 50, 2))
     )
-    pairs = {REFERENCE: models.reference(host, REFERENCE), **contenders(host, compiled)}
-    for name, pair in pairs.items():
+    for name, pair in contenders(host, compiled).items():
         dense = name == DENSE and only in DROPOUT + FULL
         if only in name or name == REFERENCE or dense:
             steps[name] = step_of(host, pair, deep if name == DENSE else small, data)
-    found = timed(steps, repeats)
-    if host.NAME == "NumPyro" and only in LARGE_DIAGONAL:
-        found |= timed(large(host), repeats)
-    name = host.NAME.lower()
-    groups = (
-        (WHAT, PLAIN, BESIDE_PLAIN[name]),
-        (WHAT, DENSE, BESIDE_DENSE),
-        (WHAT, REFERENCE, BESIDE_SAMPLED[name]),
-        (LARGE, LARGE_REFERENCE, {LARGE_DIAGONAL: 1.3}),
-    )
-    for what, reference, limits in groups:
-        beside = {other: found[other] for other in (reference, *limits) if other in found}
+    found = timed(steps, options.repeats)
+    if options.host == "numpyro" and only in LARGE_DIAGONAL:
+        found |= timed(large(host, deep), options.repeats)
+    for (what, reference), limits in GROUPS[options.host].items():
+        beside = {name: found[name] for name in (reference, *limits) if name in found}
         if reference in beside:
-            for row in compared(f"{what}, beside {reference}", host.BY, beside, limits):
-                print(row, flush=True)
-                yield row
+            yield from compared(f"{what}, beside {reference}", host.BY, beside, limits)
 
 
-def large(host: ModuleType) -> dict[str, Step]:
+def large(host, model):
     """A step of a large batch by diagonal covariance, and by one draw of the weights."""
-    data = host.normal(0, 1024, SIZES[0]), host.normal(1, 1024)
-    model = models.two_heads(host, host.network((13, 50, 50, 2)))
-    elbo, guide = models.reference(host, REFERENCE)
+    data, (elbo, guide) = models.normals(host, 1024), models.contender(host, REFERENCE)
     start = partial(guide, init_loc_fn=host.infer.init_to_median)  # scales overflow at others
-    pairs = {LARGE_REFERENCE: (elbo, start), LARGE_DIAGONAL: models.closed_form(host, "diagonal")}
+    pairs = {LARGE_REFERENCE: (elbo, start), LARGE_DIAGONAL: models.contender(host, "diagonal")}
     return {name: step_of(host, pair, model, data) for name, pair in pairs.items()}
 
 
-def contenders(host: ModuleType, compiled: bool) -> dict[str, tuple[Any, Callable]]:
+def contenders(host, compiled):
     """Objectives and guides by name; where none is named, covariances are the guide's default."""
     package = host.package
-    elbo, dropout = package.DeterministicELBO, package.MCDropoutGuide
-    result: dict[str, tuple[Any, Callable]] = {
-        "DVIGuide": (elbo(), package.DVIGuide),
+    elbo, dropout, mean_field = package.DeterministicELBO, package.MCDropoutGuide, package.DVIGuide
+    result = {
+        REFERENCE: models.contender(host, REFERENCE),
+        "DVIGuide": (elbo(), mean_field),
         DROPOUT: (elbo(), dropout),
         DROPOUT + DIAGONAL: (elbo(covariance="diagonal"), dropout),
         DROPOUT + FULL: (elbo(covariance="full"), dropout),
-        DENSE: (elbo(), package.DVIGuide),
+        DENSE: (elbo(), mean_field),
         CHAIN: (elbo(), package.TridiagonalGuide),
-        ENERGY: (package.BBAlphaELBO(0.5), package.DVIGuide),
+        ENERGY: (package.BBAlphaELBO(0.5), mean_field),
     }
     for count, name in DRAWN.items():
-        drawn = elbo(propagation="sampled", num_particles=count)
-        result[name] = drawn, package.DVIGuide
+        result[name] = elbo(propagation="sampled", num_particles=count), mean_field
     if compiled:
-        result[DROPOUT + COMPILED] = elbo(compiled=True), dropout
         diagonal = elbo(covariance="diagonal", compiled=True)
+        result[DROPOUT + COMPILED] = elbo(compiled=True), dropout
         result[DROPOUT + DIAGONAL + COMPILED] = diagonal, dropout
     return result
 
 
-def step_of(host: ModuleType, pair: tuple, model: Callable, data: tuple) -> Step:
+def step_of(host, pair, model, data):
     """A loss with its gradients in Pyro, some updates in NumPyro."""
-    if host.NAME == "NumPyro":
-        return host.updates(SCANNED, *pair, model, data)[0]
-    return host.elbo_step(*pair, model, data)[0]
+    numpyro = host.NAME == "NumPyro"
+    return (partial(host.updates, SCANNED) if numpyro else host.elbo_step)(*pair, model, data)[0]
 
 
 if __name__ == "__main__":

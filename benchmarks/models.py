@@ -1,32 +1,26 @@
 """Networks, regressions and objectives of several benchmarks: functions of a host."""
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any
 
-Prior = Callable[[Sequence[int]], Any]
+import numpy as np
 
 
-def standard(host: Any) -> Prior:
+def standard(host):
     """The standard normal prior of a shape."""
     return lambda shape: host.dist.Normal(0.0, 1.0).expand(list(shape)).to_event(len(shape))
 
 
-def scaled(host: Any) -> Prior:
+def scaled(host):
     """Normal priors, those of matrices scaled by their number of inputs."""
 
-    def prior(shape: Sequence[int]) -> Any:
+    def prior(shape):
         scale = shape[0] ** -0.5 if len(shape) == 2 else 1.0
         return host.dist.Normal(0.0, scale).expand(list(shape)).to_event(len(shape))
 
     return prior
 
 
-def perceptron(
-    host: Any, prior: Prior, sizes: Sequence[int], x: Any, activation: Callable | None = None
-) -> Any:
+def perceptron(host, prior, sizes, x, activation=None):
     """The outputs of a fully connected network, with relu if no other activation is named."""
     for place, (inputs, units) in enumerate(itertools.pairwise(sizes)):
         x = (activation or host.relu)(x) if place else x
@@ -39,7 +33,7 @@ def perceptron(
 LENET = ((1, 32, 5, 2), (32, 64, 5, 2), (64, 50, 4, 1), (50, 10, 1, 1))
 
 
-def convolutional(host: Any, layers: Sequence[Sequence[int]], x: Any) -> Any:
+def convolutional(host, layers, x):
     """The outputs of convolutions with relu between, whose last images have one position."""
     for place, (inputs, outputs, size, stride) in enumerate(layers):
         x = host.relu(x) if place else x
@@ -50,21 +44,21 @@ def convolutional(host: Any, layers: Sequence[Sequence[int]], x: Any) -> Any:
     return x[..., 0, 0]
 
 
-def linear(host: Any) -> Callable[[Any], Any]:
+def linear(host):
     """A linear predictor with standard normal priors."""
 
-    def predictor(x: Any) -> Any:
+    def predictor(x):
         weights = host.sample("weights", standard(host)([x.shape[1]]))
         return x @ weights + host.sample("bias", host.dist.Normal(0.0, 1.0))
 
     return predictor
 
 
-def hierarchy(host: Any, groups: int, mean_scale: float, positive: Any) -> Callable:
+def hierarchy(host, groups, mean_scale, positive):
     """A common slope, and intercepts of groups; ``positive`` is the prior of both scales."""
     sample, normal = host.sample, host.dist.Normal
 
-    def model(x: Any, group: Any, y: Any = None) -> None:
+    def model(x, group, y=None):
         mean, spread = sample("mean", normal(0.0, mean_scale)), sample("spread", positive)
         slope, scale = sample("slope", normal(0.0, 1.0)), sample("scale", positive)
         with host.plate("group", groups):
@@ -75,17 +69,11 @@ def hierarchy(host: Any, groups: int, mean_scale: float, positive: Any) -> Calla
     return model
 
 
-def regression_by(host: Any, mean: Callable[[Any], Any], noise: Any = None) -> Callable:
-    """Regression with a noise of unknown scale, by default half-normal.
-
-    Args:
-        host: of the model.
-        mean: of the outcomes, by covariates.
-        noise: prior of the scale.
-    """
+def regression_by(host, mean, noise=None):
+    """Regression on a mean by covariates; its scale has a prior, by default half-normal."""
     noise = noise or host.dist.HalfNormal(1.0)
 
-    def model(x: Any, y: Any = None) -> None:
+    def model(x, y=None):
         loc = mean(x)
         scale = host.sample("scale", noise)
         with host.plate("data", len(x)):
@@ -94,25 +82,19 @@ def regression_by(host: Any, mean: Callable[[Any], Any], noise: Any = None) -> C
     return model
 
 
-def network_regression(host: Any, hidden: int) -> Callable:
+def network_regression(host, hidden):
     """Regression by one hidden layer of relus, with standard normal priors."""
 
-    def mean(x: Any) -> Any:
+    def mean(x):
         return perceptron(host, standard(host), (x.shape[-1], hidden, 1), x)[..., 0]
 
     return regression_by(host, mean)
 
 
-def observed(host: Any, network: Callable, likelihood: Callable[[Any], Any]) -> Callable:
-    """A network whose outputs parametrise the distribution of every observation.
+def observed(host, network, likelihood):
+    """A network whose outputs parametrise the distribution of every observation."""
 
-    Args:
-        host: of the model.
-        network: outputs by inputs.
-        likelihood: distribution of the observations, given the outputs.
-    """
-
-    def model(x: Any, y: Any = None) -> Any:
+    def model(x, y=None):
         outputs = network(x)
         with host.plate("data", len(x)):
             return host.sample("obs", likelihood(outputs), obs=y)
@@ -120,35 +102,58 @@ def observed(host: Any, network: Callable, likelihood: Callable[[Any], Any]) -> 
     return model
 
 
-def regression(host: Any, network: Callable) -> Callable:
-    return observed(host, network, lambda f: host.dist.Normal(f[..., 0], 0.5))
+def likelihoods(host):
+    """The distribution of a datum given what a network or a regression gives, by name."""
+    dist, exp, cuts = host.dist, host.np.exp, host.array([-1.0, 1.0])
+    return {
+        "Normal": lambda f: dist.Normal(f[..., 0], 0.5),
+        "heteroscedastic": lambda f: dist.Normal(f[..., 0], exp(0.5 * f[..., 1])),
+        "StudentT": lambda f: dist.StudentT(4.0, f[..., 0], 0.5),
+        "Bernoulli": lambda f: dist.Bernoulli(logits=f[..., 0]),
+        "Categorical": lambda f: dist.Categorical(logits=f),
+        "ordinal": lambda f: dist.OrderedLogistic(f[..., 0], cuts),
+        "Poisson": lambda f: dist.Poisson(exp(f[..., 0])),
+        "Gamma": lambda f: dist.Gamma(2.0, 2.0 * exp(-f[..., 0])),
+    }
 
 
-def two_heads(host: Any, network: Callable) -> Callable:
+def regression(host, network):
+    return observed(host, network, likelihoods(host)["Normal"])
+
+
+def two_heads(host, network):
     """Heteroscedastic regression: the network has a mean and a log variance."""
-    return observed(
-        host, network, lambda f: host.dist.Normal(f[..., 0], host.np.exp(0.5 * f[..., 1]))
-    )
+    return observed(host, network, likelihoods(host)["heteroscedastic"])
 
 
-def classification(host: Any, network: Callable) -> Callable:
-    return observed(host, network, lambda f: host.dist.Categorical(logits=f))
+def classification(host, network):
+    return observed(host, network, likelihoods(host)["Categorical"])
 
 
-def reference(host: Any, name: str) -> tuple[Any, Callable]:
-    """The sampled objective and the guide that a name says.
+def contender(host, name):
+    """An objective and its guide: the host's that a name such as "Trace_ELBO + AutoNormal" says, or
+    the one in closed form with a covariance, which Pyro can compile, as in "full, compiled"."""
+    objective, _, guide = name.partition(" + ")
+    if guide:
+        guides = host.package if guide == "DVIGuide" else host.infer.autoguide
+        return getattr(host.infer, objective)(), getattr(guides, guide)
+    covariance, _, compiled = name.partition(", ")
+    options = {"covariance": covariance} | ({"compiled": True} if compiled else {})
+    return host.package.DeterministicELBO(**options), host.package.DVIGuide
 
-    Args:
-        host: of both.
-        name: such as "TraceMeanField_ELBO + AutoNormal".
-    """
-    elbo, guide = name.split(" + ")
-    guides = host.package if guide == "DVIGuide" else host.infer.autoguide
-    return getattr(host.infer, elbo)(), getattr(guides, guide)
+
+def steps(host, names, model, data, pair=contender):
+    """Steps of contenders, each with the seconds of its compiling."""
+    return {name: host.elbo_step(*pair(host, name), model, data) for name in names}
 
 
-def closed_form(host: Any, covariance: str, compiled: bool = False) -> tuple[Any, Callable]:
-    """The objective in closed form, which Pyro can compile, and its guide."""
-    options = {"compiled": True} if compiled else {}
-    elbo = host.package.DeterministicELBO(covariance=covariance, **options)
-    return elbo, host.package.DVIGuide
+def images(host, rows, *shape):
+    """Random images of ten classes."""
+    generator = np.random.default_rng(0)
+    x = generator.random((rows, *shape)).astype(np.float32)
+    return host.array(x), host.array(generator.integers(10, size=rows))
+
+
+def normals(host, rows, columns=13):
+    """Standard normal inputs and outcomes."""
+    return host.normal(0, rows, columns), host.normal(1, rows)

@@ -15,205 +15,196 @@ since whatever disturbs a run makes it slower, and the median in NumPyro; both a
 page of what `--out` writes.
 """
 
-from __future__ import annotations
-
 import argparse
+import importlib
+import importlib.util
+import itertools
 import sys
-from collections.abc import Callable, Iterator
+import types
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
-import hosts
+import harness
 import models
-from net_speed_rows import Growth, Measured, Row, as_json, compared, exceeded, timed
-from timing import COMPILED, REFERENCE, Step, empty_cache, in_processes, processor_seconds
+from first_steps import first_step
+from harness import COMPILED, REFERENCE, Growth, Row, compared, in_processes, timed
 
-BATCH, WIDTH = 32, 100
-WIDTHS, BATCHES, ROWS = (50, 100, 200), (16, 32, 64, 128), (100, 1000, 10_000, 100_000)
-PORT = "PyTorch port of DVI"
-PORT_LIMITS = {"pyro": 0.8, "numpyro": 0.6}
-BATCH_EXPONENT = 1.1
-LARGE_BATCHES, LARGE_EXPONENT = (1024, 4096), 1.07  # 4.4 times the time
+BATCH, WIDTH, SCALE = 32, 100, 0.05  # the scale of the port's weights, as in the other contenders
+PORT, PORT_LIMITS = "PyTorch port of DVI", {"pyro": 0.8, "numpyro": 0.6}
 ACTIVATIONS = ("relu", "gelu", "elu", "silu", "softplus", "tanh", "sigmoid", "leaky_relu")
+ACTIVATION_LIMITS = dict.fromkeys(("gelu", "elu", "silu", "softplus"), 2.0)
 FULL, DIAGONAL = "full", "diagonal"
 UPDATE_LIMITS = {
     "pyro": {FULL: 0.8, DIAGONAL: 0.8, FULL + COMPILED: 0.11, DIAGONAL + COMPILED: 0.11},
     "numpyro": {FULL: 1.0, DIAGONAL: 1.0},
 }
 SCANNED, FIRST_STEP = 200, 15.0  # updates at once in NumPyro; seconds
-ACTIVATION_LIMITS = dict.fromkeys(("gelu", "elu", "silu", "softplus"), 2.0)
+DEEP = f"13-{WIDTH}-{WIDTH}-2, full covariance"
+# What grows, by which size, whether the port runs beside it, the limit of the exponent, and the
+# layers and the rows by size.
+SIZES = {
+    "widths": (
+        (f"13-d-d-2, full covariance, batch {BATCH}", "width", True, None),
+        {d: ((13, d, d, 2), BATCH) for d in (50, 100, 200)},
+    ),
+    "batches": (
+        (DEEP, "batch", True, 1.1),
+        {rows: ((13, WIDTH, WIDTH, 2), rows) for rows in (16, 32, 64, 128)},
+    ),
+    "rows": (
+        ("13-50-2, full covariance", "rows", False, None),
+        {rows: ((13, 50, 2), rows) for rows in (100, 1000, 10_000, 100_000)},
+    ),
+    "large batches": (
+        ("13-50-50-2, full covariance", "batch", False, 1.07),  # 4.4 times the time
+        {rows: ((13, 50, 50, 2), rows) for rows in (1024, 4096)},
+    ),
+}
+PARTS = ("updates", "widths", "batches", "activations", "rows", "large batches")
 
 
-def main(arguments: list[str] | None = None) -> None:
-    options, results = parse(arguments), []
-    host = hosts.load(options.host, threads=1)
-    with host.own_parameters():
-        for name, part in PARTS.items():
-            for item in part(host, options) if options.only in (None, name) else ():
-                print(item, flush=True)
-                results.append(item)
-    head = {"backend": options.host, "machine": hosts.described(options.host)}
-    hosts.write(options.out, head | as_json(results))
-    if options.check and (slow := exceeded(results)):
-        sys.exit("too slow:\n" + "\n".join(slow))
+def main(arguments=None):
+    options = harness.parse(
+        __doc__,
+        arguments,
+        "--host --check --out --no-compiled",
+        port=(Path, "checkout of the PyTorch port of DVI"),
+        repeats=(40, "of the large networks"),
+        only=(str, "one part", PARTS),
+        largest=(100_000, "size that is tried"),
+    )
+    harness.run(options, measured, harness.by_host)
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = hosts.parser(__doc__, "--host", "--check", "--out")
-    parser.add_argument("--port", type=Path, help="checkout of the PyTorch port of DVI")
-    parser.add_argument("--repeats", type=int, default=40, help="of the large networks (40)")
-    parser.add_argument("--only", choices=PARTS, help="one part")
-    parser.add_argument("--largest", type=int, default=max(ROWS), help="size that is tried")
-    parser.add_argument("--no-compiled", action="store_true", help="Pyro: no compiled=True")
-    return parser.parse_args(arguments)
+def measured(host, options):
+    for part in PARTS:
+        if options.only in (None, part):
+            if part in SIZES:
+                yield from grown(host, options, *SIZES[part])
+            else:
+                yield from {"updates": updates, "activations": activations}[part](host, options)
 
 
-def updates(host: ModuleType, options: argparse.Namespace) -> Iterator[Row]:
+def updates(host, options):
     """Updates by Adam; in Pyro also losses with gradients, which its limits are of."""
-    limits = UPDATE_LIMITS[options.host]
-    what, data = "13-50-2, batch 64", (host.normal(0, 64, 13), host.normal(1, 64))
+    limits, repeats = UPDATE_LIMITS[options.host], options.repeats
+    what, data = "13-50-2, batch 64", models.normals(host, 64)
     model = models.two_heads(host, host.network((13, 50, 2)))
+    names = [
+        name for name in (REFERENCE, *limits) if not (options.no_compiled and COMPILED in name)
+    ]
+
+    def times(make, repeats, parts=1):
+        made = {name: make(*models.contender(host, name), model, data)[0] for name in names}
+        return timed(made, repeats, parts=parts)
+
+    by_adam = partial(host.updates, SCANNED)
     if options.host == "numpyro":
-        make = partial(host.updates, SCANNED)
-        scans = timed(_made(make, _contenders(host, False), model, data), options.repeats)
-        each = {name: scan.part(SCANNED) for name, scan in scans.items()}
+        each = times(by_adam, repeats, SCANNED)
         yield from compared(f"{what}, update ({SCANNED} in a scan)", host.BY, each, limits)
         return
-    contenders = _contenders(host, not options.no_compiled)
-    gradients = timed(_made(host.elbo_step, contenders, model, data), 10 * options.repeats)
+    gradients = times(host.elbo_step, 10 * repeats)
     yield from compared(f"{what}, loss and gradients", host.BY, gradients, limits)
-    by_adam = timed(_made(host.update, contenders, model, data), 10 * options.repeats)
-    yield from compared(f"{what}, update with Pyro's Adam", host.BY, by_adam, {})
+    adam = times(by_adam, 10 * repeats)
+    yield from compared(f"{what}, update with Pyro's Adam", host.BY, adam)
     if not options.no_compiled:
-        ours, reference = in_processes(_first_step, [(True,), (False,)])
-        what = "13-50-1, batch 64, first step"
+        alone = [(name, 1, False) for name in (FULL + COMPILED, REFERENCE)]
+        ours, reference = in_processes(first_step, alone)
+        what, ours = "13-50-1, batch 64, first step", replace(ours, name="compiled=True")
         yield Row(what, ours, host.BY, reference, FIRST_STEP, in_seconds=True)
 
 
-def _contenders(host: ModuleType, compiled: bool) -> dict[str, tuple[Any, Callable]]:
-    """Objectives and guides by name."""
-    result = {REFERENCE: models.reference(host, REFERENCE)}
-    result |= {name: models.closed_form(host, name) for name in (FULL, DIAGONAL)}
-    if compiled:
-        for name in (FULL, DIAGONAL):
-            result[name + COMPILED] = models.closed_form(host, name, compiled=True)
-    return result
-
-
-def _made(make: Callable, contenders: dict, model: Callable, data: tuple) -> dict[str, Step]:
-    return {name: make(*pair, model, data)[0] for name, pair in contenders.items()}
-
-
-def _first_step(compiled: bool) -> Measured:
-    """Processor seconds of the first step in Pyro, alone in its process, compilers included."""
-    host = hosts.load("pyro")
-    name = "compiled=True" if compiled else "TraceMeanField_ELBO"
-    with empty_cache(), host.own_parameters():
-        model = models.regression(host, host.network((13, 50, 1)))
-        ours = models.closed_form(host, FULL, compiled=True)
-        elbo, guide = ours if compiled else models.reference(host, REFERENCE)
-        data = host.normal(0, 64, 13), host.normal(1, 64)
-        start = processor_seconds()
-        elbo.loss_and_grads(model, guide(model), *data)
-        seconds = processor_seconds() - start
-    return Measured(name, seconds, seconds)
-
-
-def layer_step(
-    host: ModuleType, sizes: tuple[int, ...], rows: int, activation: str = "relu"
-) -> Step:
+def layer_step(host, sizes, rows, activation="relu"):
     """One ELBO of full covariance with its gradients."""
     model = models.two_heads(host, host.network(sizes, host.activation(activation)))
-    pair, data = models.closed_form(host, FULL), (host.normal(0, rows, 13), host.normal(1, rows))
+    pair, data = models.contender(host, FULL), models.normals(host, rows)
     return host.elbo_step(*pair, model, data, init_loc_fn=host.by_fan_in)[0]
 
 
-def widths(host: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
-    what = f"13-d-d-2, full covariance, batch {BATCH}"
-    shapes = {d: ((13, d, d, 2), BATCH) for d in WIDTHS}
-    yield from _grown(options, Growth(what, "width", host.NAME, host.BY), shapes)
+def activations(host, options):
+    contenders = {n: layer_step(host, (13, WIDTH, WIDTH, 2), BATCH, n) for n in ACTIVATIONS}
+    found = timed(contenders, options.repeats)
+    yield from compared(f"{DEEP}, batch {BATCH}", host.BY, found, ACTIVATION_LIMITS)
 
 
-def batches(host: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
-    what = f"13-{WIDTH}-{WIDTH}-2, full covariance"
-    shapes = {batch: ((13, WIDTH, WIDTH, 2), batch) for batch in BATCHES}
-    ours = Growth(what, "batch", host.NAME, host.BY, limit=BATCH_EXPONENT)
-    yield from _grown(options, ours, shapes)
-
-
-def rows(host: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
-    shapes = {count: ((13, 50, 2), count) for count in ROWS}
-    alone = argparse.Namespace(**vars(options) | {"port": None})
-    ours = Growth("13-50-2, full covariance", "rows", host.NAME, host.BY)
-    yield from _grown(alone, ours, shapes)
-
-
-def large_batches(host: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
-    shapes = {batch: ((13, 50, 50, 2), batch) for batch in LARGE_BATCHES}
-    alone = argparse.Namespace(**vars(options) | {"port": None})
-    what = "13-50-50-2, full covariance"
-    ours = Growth(what, "batch", host.NAME, host.BY, limit=LARGE_EXPONENT)
-    yield from _grown(alone, ours, shapes)
-
-
-def activations(host: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
-    sizes = (13, WIDTH, WIDTH, 2)
-    contenders = {name: layer_step(host, sizes, BATCH, name) for name in ACTIVATIONS}
-    times = timed(contenders, options.repeats)
-    what = f"13-{WIDTH}-{WIDTH}-2, full covariance, batch {BATCH}"
-    yield from compared(what, host.BY, times, ACTIVATION_LIMITS)
-
-
-PARTS = {
-    "updates": updates,
-    "widths": widths,
-    "batches": batches,
-    "activations": activations,
-    "rows": rows,
-    "large batches": large_batches,
-}
-
-
-Shape = tuple[tuple[int, ...], int]  # sizes of the layers, and number of rows
-
-
-def _grown(
-    options: argparse.Namespace, ours: Growth, shapes: dict[int, Shape]
-) -> Iterator[Row | Growth]:
+def grown(host, options, row, shapes):
     """A row for each size, beside the port if it is there; then the growth of each contender."""
+    what, size, beside_port, limit = row
+    port = options.port if beside_port else None
     shapes = {size: shape for size, shape in shapes.items() if size <= options.largest}
-    times = list(in_processes(_measured, [(options, shape) for shape in shapes.values()]))
-    for size, (*reference, measured) in zip(shapes, times, strict=True):
-        limit = PORT_LIMITS[options.host] if reference else None
-        yield Row(f"{ours.what}, {ours.size} {size}", measured, ours.by, *reference, limit=limit)
+    tasks = [(options.host, options.repeats, port, *shape) for shape in shapes.values()]
+    times = list(in_processes(of_size, tasks))
+    for number, (*reference, ours) in zip(shapes, times, strict=True):
+        allowed = PORT_LIMITS[options.host] if reference else None
+        yield Row(f"{what}, {size} {number}", ours, host.BY, *reference, limit=allowed)
     for contenders in zip(*times, strict=True):
-        name, seconds = contenders[0].name, tuple(getattr(part, ours.by) for part in contenders)
-        limit = ours.limit if name == ours.name else None
-        yield replace(ours, name=name, sizes=tuple(shapes), seconds=seconds, limit=limit)
+        name, seconds = contenders[0].name, tuple(getattr(part, host.BY) for part in contenders)
+        allowed = limit if name == host.NAME else None
+        yield Growth(what, size, name, host.BY, tuple(shapes), seconds, allowed)
 
 
-def _measured(options: argparse.Namespace, shape: Shape) -> list[Measured]:
+def of_size(name, repeats, port, sizes, rows):
     """The port first, if it is there; with the peaks of memory where they are known."""
-    host = hosts.load(options.host, threads=1)
-    makers = {host.NAME: partial(layer_step, host)}
-    if options.port is not None:
-        import net_speed_port
-
-        makers = {PORT: net_speed_port.maker(options.port), **makers}
+    host = harness.load(name, threads=1)
     with host.own_parameters():
-        contenders = {name: make(*shape) for name, make in makers.items()}
-        times = timed(contenders, options.repeats)
-        return [
-            replace(times[name], mebibytes=_mebibytes(host.peak(step)))
-            for name, step in contenders.items()
-        ]
+        contenders = {} if port is None else {PORT: port_step(port, sizes, rows)}
+        contenders[host.NAME] = layer_step(host, sizes, rows)
+        times = timed(contenders, repeats)
+        peaks = {name: host.peak(step) for name, step in contenders.items()}
+    return [
+        replace(times[name], mebibytes=None if peak is None else peak / 2**20)
+        for name, peak in peaks.items()
+    ]
 
 
-def _mebibytes(count: int | None) -> float | None:
-    return None if count is None else count / 2**20
+def port_step(checkout, sizes, rows):
+    """One ELBO of heteroscedastic regression with its gradients by a public PyTorch port of
+    deterministic variational inference, from its own files; covariances are full.
+
+    Only layers and losses are used; what else the port imports for its data sets may be missing.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    if importlib.util.find_spec("torchvision") is None:
+        absent = types.ModuleType("torchvision")
+        absent.datasets = absent.transforms = None
+        sys.modules["torchvision"] = absent
+    sys.path.insert(0, str(checkout))
+    layers, losses = (importlib.import_module(f"core.{name}") for name in ("layers", "losses"))
+    torch.manual_seed(0)
+    network = port_network(torch, layers, sizes)
+    loss = losses.RegressionLoss(network, port_options(rows))
+    x, y = torch.randn(rows, 13), torch.randn(rows)
+    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+
+    def step():
+        for parameter in parameters:
+            parameter.grad = None
+        loss(network(x), y, 1)[0].backward()
+
+    return step
+
+
+def port_network(torch, layers, sizes):
+    first, *rest = itertools.pairwise(sizes)
+    others = (layers.ReluGaussian(*pair) for pair in rest)
+    network = torch.nn.Sequential(layers.LinearGaussian(*first, certain=True), *others)
+    with torch.no_grad():
+        for layer in network:
+            layer.W.normal_(std=layer.W.shape[0] ** -0.5)
+            layer.bias.zero_()
+            for logarithm in (layer.W_logvar, layer.bias_logvar):
+                logarithm.fill_(SCALE**2).log_()
+    return network
+
+
+def port_options(rows):
+    """The KL divergence has its full weight from the first step."""
+    warm = {"warmup_updates": 0, "anneal_updates": 1, "batch_size": rows, "device": "cpu"}
+    kind = {"method": "bayes", "heteroskedastic": True, "mcvi": False, "homo_log_var_scale": 0.0}
+    return argparse.Namespace(**warm, **kind)
 
 
 if __name__ == "__main__":

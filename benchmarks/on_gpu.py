@@ -8,146 +8,111 @@ is compared by the mean of some losses, in standard errors. Times are those of a
 gradients, on either device, against the host's sampled ELBO there.
 """
 
-from __future__ import annotations
-
-import argparse
 import importlib
-import itertools
-import multiprocessing
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from types import ModuleType
-from typing import Any
+from collections import namedtuple
+from functools import partial
 
-import hosts
+import harness
 import models
 import numpy as np
-from timing import measure
 
 LARGE = (784, 400, 400, 10)
 DRAWS = 64
 LIMITS = {"float32": 2e-4, "float64": 1e-9}
-random = np.random.default_rng(0)
-X = random.normal(size=(64, 13))
+X = np.random.default_rng(0).normal(size=(64, 13))
 Y, CLASSES, COUNTS = X[:, 0] + 0.1 * X[:, 1], np.arange(64) % 5, np.arange(64) % 4
 GROUPS = np.arange(64) % 8
+# What makes a model, its data, a guide and an objective, all made on the device that is asked; and
+# how many losses are taken: several where the loss has noise.
+Case = namedtuple("Case", "model y guide objective losses", defaults=[1])
 
 
-@dataclass(frozen=True)
-class Case:
-    """A model with its data, a guide and an objective, all made on the device that is asked."""
-
-    model: Callable[[], Callable]
-    y: np.ndarray
-    guide: Callable[..., Any]
-    objective: Any
-    losses: int = 1  # several where the loss has noise
-
-
-def counts(host: ModuleType) -> Callable:
+def counts(host, x, y=None):
     """Counts with an overdispersion that is not known."""
-
-    def model(x: Any, y: Any = None) -> None:
-        rate = host.np.exp(0.3 * models.linear(host)(x))
-        shape = host.sample("shape", host.dist.LogNormal(0.0, 0.5))
-        with host.plate("data", len(x)):
-            likelihood = host.dist.GammaPoisson(shape, shape / rate)
-            host.sample("obs", likelihood, obs=y)
-
-    return model
+    rate = host.np.exp(0.3 * models.linear(host)(x))
+    shape = host.sample("shape", host.dist.LogNormal(0.0, 0.5))
+    with host.plate("data", len(x)):
+        host.sample("obs", host.dist.GammaPoisson(shape, shape / rate), obs=y)
 
 
-def slopes(host: ModuleType) -> Callable:
+def slopes(host, x, y=None):
     """Intercepts and slopes of groups with a common covariance."""
-
-    def model(x: Any, y: Any = None) -> None:
-        prior = host.dist.LogNormal(0.0, 0.5).expand([2]).to_event(1)
-        factor = host.sample("factor", host.dist.LKJCholesky(2, 1.5))
-        scale_tril = host.sample("scales", prior)[:, None] * factor
-        groups = host.array(GROUPS)
-        with host.plate("groups", 8):
-            normal = host.dist.MultivariateNormal(host.np.zeros(2), scale_tril=scale_tril)
-            both = host.sample("both", normal)
-        with host.plate("data", len(x)):
-            mean = both[groups, 0] + both[groups, 1] * x[:, 0]
-            host.sample("obs", host.dist.Normal(mean, 1.0), obs=y)
-
-    return model
+    prior = host.dist.LogNormal(0.0, 0.5).expand([2]).to_event(1)
+    factor = host.sample("factor", host.dist.LKJCholesky(2, 1.5))
+    scale_tril = host.sample("scales", prior)[:, None] * factor
+    groups = host.array(GROUPS)
+    with host.plate("groups", 8):
+        normal = host.dist.MultivariateNormal(host.np.zeros(2), scale_tril=scale_tril)
+        both = host.sample("both", normal)
+    with host.plate("data", len(x)):
+        mean = both[groups, 0] + both[groups, 1] * x[:, 0]
+        host.sample("obs", host.dist.Normal(mean, 1.0), obs=y)
 
 
-def cases(host: ModuleType) -> dict[str, Case]:
+def cases(host):
     """What is compared: activations, guides, objectives, likelihoods."""
     package, autoguide = host.package, host.infer.autoguide
     elbo, energy, renyi = package.DeterministicELBO, package.BBAlphaELBO, package.RenyiELBO
-    full = elbo()
+    mean_field, full = package.DVIGuide, elbo()
 
-    def net(activation: str, outputs: int, observed: Callable) -> Callable[[], Callable]:
+    def net(activation, outputs=1, observed=models.regression):
         sizes = 13, 8, 8, outputs
         return lambda: observed(host, host.network(sizes, host.activation(activation)))
 
-    relu = net("relu", 1, models.regression)
-    guides = {
-        "tridiagonal": package.TridiagonalGuide,
-        "dropout": package.MCDropoutGuide,
-        "AutoNormal": autoguide.AutoNormal,
-        "AutoMultivariateNormal": autoguide.AutoMultivariateNormal,
+    relu = net("relu")
+    regression = lambda: models.regression_by(host, models.linear(host))  # noqa: E731
+    activations = "relu", "tanh", "gelu", "softplus", "sigmoid"
+    return {
+        **{name: Case(net(name), Y, mean_field, full) for name in activations},
+        "tridiagonal": Case(relu, Y, package.TridiagonalGuide, full),
+        "dropout": Case(relu, Y, package.MCDropoutGuide, full),
+        "AutoNormal": Case(relu, Y, autoguide.AutoNormal, full),
+        "AutoMultivariateNormal": Case(relu, Y, autoguide.AutoMultivariateNormal, full),
+        "diagonal": Case(relu, Y, mean_field, elbo(covariance="diagonal")),
+        "sampled": Case(relu, Y, mean_field, elbo(propagation="sampled"), DRAWS),
+        "BB-α": Case(relu, Y, mean_field, energy(0.5)),
+        "BB-α sampled": Case(
+            relu, Y, mean_field, energy(0.5, propagation="sampled", num_particles=4), DRAWS
+        ),
+        "Rényi": Case(relu, Y, mean_field, renyi(0.5), DRAWS),
+        "two heads": Case(net("relu", 2, models.two_heads), Y, mean_field, full),
+        "classifier": Case(net("relu", 5, models.classification), CLASSES, mean_field, full),
+        "regression": Case(regression, Y, mean_field, full),
+        "counts": Case(lambda: partial(counts, host), COUNTS, mean_field, full),
+        "varying slopes": Case(lambda: partial(slopes, host), Y, mean_field, full),
     }
-    objectives = {
-        "diagonal": (elbo(covariance="diagonal"), 1),
-        "sampled": (elbo(propagation="sampled"), DRAWS),
-        "BB-α": (energy(0.5), 1),
-        "BB-α sampled": (energy(0.5, propagation="sampled", num_particles=4), DRAWS),
-        "Rényi": (renyi(0.5), DRAWS),
-    }
-    names = "relu", "tanh", "gelu", "softplus", "sigmoid"
-    found = {
-        name: Case(net(name, 1, models.regression), Y, package.DVIGuide, full) for name in names
-    }
-    found |= {name: Case(relu, Y, guide, full) for name, guide in guides.items()}
-    found |= {
-        name: Case(relu, Y, package.DVIGuide, objective, losses)
-        for name, (objective, losses) in objectives.items()
-    }
-    others = {
-        "two heads": (net("relu", 2, models.two_heads), Y),
-        "classifier": (net("relu", 5, models.classification), CLASSES),
-        "regression": (lambda: models.regression_by(host, models.linear(host)), Y),
-        "counts": (lambda: counts(host), COUNTS),
-        "varying slopes": (lambda: slopes(host), Y),
-    }
-    return found | {name: Case(*made, package.DVIGuide, full) for name, made in others.items()}
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = hosts.parser(__doc__, "--host", "--only", "--out")
-    parser.add_argument("--no-times", action="store_true", help="compare only")
-    parser.add_argument("--gpu", default="cuda", help="name of the second device (cuda)")
-    parser.add_argument("--workers", type=int, default=2, help="processes that compare (2)")
-    options = parser.parse_args(arguments)
-    host = hosts.load(options.host)
+def main(arguments=None):
+    options = harness.parse(
+        __doc__,
+        arguments,
+        "--host --only --out",
+        no_times=(False, "compare only"),
+        gpu=("cuda", "name of the second device"),
+        workers=(2, "processes that compare"),
+    )
+    host = harness.load(options.host)
     device = importlib.import_module(f"on_gpu_{options.host}")
-    content: dict[str, Any] = {"of": hosts.described(options.host)}
-    content["of"]["gpu"] = device.described(options.gpu)
-    names = [name for name in cases(host) if options.only in name]
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(options.workers, spawn, max_tasks_per_child=1) as pool:
-        parts = list(pool.map(compared, itertools.repeat(options), names))
-    content["differences"] = dict(itertools.chain(*(part.items() for part in parts)))
+    machine = harness.described(options.host) | {"gpu": device.described(options.gpu)}
+    content = {"of": machine, "differences": {}}
+    tasks = [(options, name) for name in cases(host) if options.only in name]
+    for part in harness.in_processes(compared, tasks, options.workers):
+        content["differences"] |= part
     if not options.no_times:
         content["times"] = list(timed(host, device, options))
-    hosts.write(options.out, content)
+    harness.write(options.out, content)
     failed = [title for title, found in content["differences"].items() if exceeds(title, found)]
     if failed:
         sys.exit(f"not equal, or failed: {', '.join(failed)}")
 
 
-def compared(options: argparse.Namespace, name: str) -> dict[str, dict]:
+def compared(options, name):
     """Differences of one case in both precisions."""
-    host, found = hosts.load(options.host), {}
+    host, found = harness.load(options.host), {}
     device = importlib.import_module(f"on_gpu_{options.host}")
     for precision in LIMITS:
         title = f"{name}, {precision}"
@@ -161,14 +126,14 @@ def compared(options: argparse.Namespace, name: str) -> dict[str, dict]:
     return found
 
 
-def exceeds(title: str, found: dict[str, Any]) -> bool:
+def exceeds(title, found):
     """Standard errors may be five, other differences the limit; a NaN is too large."""
     limit = LIMITS[title.split(", ")[-1]]
     limits = {name: 5.0 if name == "standard errors" else limit for name in found}
     return "error" in found or not all(found[name] < limits[name] for name in found)
 
 
-def one(device: ModuleType, case: Case, precision: str, gpu: str) -> dict[str, float]:
+def one(device, case, precision, gpu):
     """What a loss, its gradients and the predictions after some steps differ by."""
     here = device.evaluated(case, X, precision, "cpu", None)
     there = device.evaluated(case, X, precision, gpu, here.parameters)
@@ -183,64 +148,50 @@ def one(device: ModuleType, case: Case, precision: str, gpu: str) -> dict[str, f
     }
 
 
-def relative(here: np.ndarray, there: np.ndarray) -> float:
+def relative(here, there):
     """The largest difference, of the largest entry."""
     return float(np.max(np.abs(here - there)) / max(float(np.max(np.abs(here))), 1e-12))
 
 
-def timed(
-    host: ModuleType, device: ModuleType, options: argparse.Namespace
-) -> Iterator[dict[str, Any]]:
+def timed(host, device, options):
     """Seconds of a loss with its gradients by contender, model and device."""
-    for title, make, contenders, repeats in measured(host):
-        if options.only not in title:
-            continue
-        for place in ("cpu", options.gpu):
+    reference = "Trace_ELBO + AutoNormal"
+    diagonal = [reference, "diagonal", *["diagonal, compiled"] * (host.NAME == "Pyro")]
+    both = [reference, "full", "diagonal", *["full, compiled"] * (host.NAME == "Pyro")]
+    rows = (  # contenders, and repeats on the GPU
+        ("13-50-1, 64 rows", small, both, 50),
+        ("784-400-400-10, 128 rows", partial(classifier, 128), diagonal, 20),
+        ("784-400-400-10, 8192 rows", partial(classifier, 8192), diagonal, 10),
+        ("regression, 20 covariates, 10⁶ rows", many_rows, [reference, "full"], 10),
+    )
+    for title, make, contenders, repeats in rows:
+        for place in ("cpu", options.gpu) if options.only in title else ():
             with device.on(place, "float32"):
-                model, data = make()
-                steps = {}
-                for name, (objective, guide) in contenders.items():
-                    step, first = host.elbo_step(objective, guide, model, data)
+                (model, data), steps = make(host), {}
+                for name, (step, first) in models.steps(host, contenders, model, data).items():
                     steps[name] = device.synchronised(step)
                     print(f"{title}, {place}, {name}: first {first:.1f} s", flush=True)
-                count = repeats if place != "cpu" else 3
-                seconds = measure(steps, count, host.summary, time.perf_counter)
+                found = harness.timed(steps, 3 if place == "cpu" else repeats, time.perf_counter)
+            seconds = {name: getattr(part, host.BY) for name, part in found.items()}
             row = {"model": title, "device": place, "seconds": seconds}
             print(row, flush=True)
             yield row
 
 
-def measured(host: ModuleType) -> Iterator[tuple[str, Callable, dict, int]]:
-    """Title, maker of model and data on the current device, contenders, repeats on the GPU."""
-    reference = "Trace_ELBO + AutoNormal"
-    both = {reference: models.reference(host, reference)}
-    both |= {c: models.closed_form(host, c) for c in ("full", "diagonal")}
-    diagonal = {name: both[name] for name in (reference, "diagonal")}
-    if host.NAME == "Pyro":
-        both["full, compiled"] = models.closed_form(host, "full", compiled=True)
-        diagonal["diagonal, compiled"] = models.closed_form(host, "diagonal", compiled=True)
+def small(host):
+    data = host.array(X.astype("f")), host.array(Y.astype("f"))
+    return models.regression(host, host.network((13, 50, 1))), data
 
-    def small() -> tuple[Callable, tuple]:
-        data = host.array(X.astype("f")), host.array(Y.astype("f"))
-        return models.regression(host, host.network((13, 50, 1))), data
 
-    def classifier(rows: int) -> Callable:
-        def make() -> tuple[Callable, tuple]:
-            x = np.random.default_rng(0).random((rows, LARGE[0])).astype("f")
-            data = host.array(x), host.array(np.arange(rows) % 10)
-            return models.classification(host, host.network(LARGE)), data
+def classifier(rows, host):
+    x = np.random.default_rng(0).random((rows, LARGE[0])).astype("f")
+    data = host.array(x), host.array(np.arange(rows) % 10)
+    return models.classification(host, host.network(LARGE)), data
 
-        return make
 
-    def rows() -> tuple[Callable, tuple]:
-        x = np.random.default_rng(0).normal(size=(10**6, 20)).astype("f")
-        data = host.array(x), host.array(x[:, 0])
-        return models.regression_by(host, models.linear(host)), data
-
-    yield "13-50-1, 64 rows", small, both, 50
-    yield "784-400-400-10, 128 rows", classifier(128), diagonal, 20
-    yield "784-400-400-10, 8192 rows", classifier(8192), diagonal, 10
-    yield "regression, 20 covariates, 10⁶ rows", rows, {k: both[k] for k in (reference, "full")}, 10
+def many_rows(host):
+    x = np.random.default_rng(0).normal(size=(10**6, 20)).astype("f")
+    return models.regression_by(host, models.linear(host)), (host.array(x), host.array(x[:, 0]))
 
 
 if __name__ == "__main__":

@@ -1,33 +1,30 @@
 """NumPyro on a device: what `on_gpu` asks. `on_gpu_pyro` has the same names."""
 
-from __future__ import annotations
-
 import contextlib
-from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpyro.infer.util import transform_fn
 from numpyro.optim import Adam
 
 from numpyro_moments import SVI, predict
 
 
-def described(gpu: str) -> str:
+def described(gpu):
     """The kind of the device."""
     return jax.devices(gpu)[0].device_kind
 
 
 @contextlib.contextmanager
-def on(place: str, precision: str) -> Iterator[None]:
+def on(place, precision):
     """Make arrays on a device, in a precision."""
     with jax.default_device(jax.devices(place)[0]), jax.enable_x64(precision == "float64"):
         yield
 
 
-def evaluated(case: Any, x: Any, precision: str, place: str, start: dict | None) -> Any:
+def evaluated(case, x, precision, place, start):
     """Losses, gradients and predictions of a case, and the parameters that it began with."""
     # By default JAX multiplies float32 matrices by TF32 on a GPU, with ten bits.
     with on(place, precision), jax.default_matmul_precision("highest"):
@@ -40,48 +37,37 @@ def evaluated(case: Any, x: Any, precision: str, place: str, start: dict | None)
         if start is None:
             start = jax.tree.map(np.asarray, svi.get_params(state))
         parameters = jax.tree.map(jnp.asarray, start)
-        state = state._replace(optim_state=svi.optim.init(_unconstrained(svi, parameters)))
-        return _taken(case, svi, state, start, x, y)
+        unconstrained = transform_fn(svi.constrain_fn.args[0], parameters, invert=True)
+        state = state._replace(optim_state=svi.optim.init(unconstrained))
+
+        def loss(parameters, key):
+            return svi.loss.loss(key, svi.constrain_fn(parameters), svi.model, svi.guide, x, y)
+
+        both = jax.jit(jax.value_and_grad(loss))
+        keys = jax.random.split(jax.random.key(1), case.losses)
+        found = [both(svi.optim.get_params(state.optim_state), key) for key in keys]
+        result = SimpleNamespace(parameters=start)
+        result.losses = np.asarray([float(value) for value, _ in found])
+        result.gradients = jax.tree.map(np.asarray, found[0][1])
+        if case.losses == 1:
+            result.mean, result.variance = map(np.asarray, _predicted(case, svi, state, x, y))
+        return result
 
 
-def _unconstrained(svi: SVI, parameters: dict) -> dict:
-    from numpyro.infer.util import transform_fn
-
-    return transform_fn(svi.constrain_fn.args[0], parameters, invert=True)
-
-
-def _taken(case: Any, svi: SVI, state: Any, start: dict, x: Any, y: Any) -> Any:
-    """The losses first, then steps of Adam, then predictions."""
-
-    def loss(parameters: dict, key: Any) -> Any:
-        return svi.loss.loss(key, svi.constrain_fn(parameters), svi.model, svi.guide, x, y)
-
-    both = jax.jit(jax.value_and_grad(loss))
-    keys = jax.random.split(jax.random.key(1), case.losses)
-    found = [both(svi.optim.get_params(state.optim_state), key) for key in keys]
-    result = SimpleNamespace(parameters=start)
-    result.losses = np.asarray([float(value) for value, _ in found])
-    result.gradients = jax.tree.map(np.asarray, found[0][1])
-    if case.losses == 1:
-        steps = jax.jit(lambda now: jax.lax.scan(lambda s, _: svi.update(s, x, y), now, length=5))
-        state, _ = steps(state)
-        result.mean, result.variance = map(np.asarray, _predicted(case, svi, state, x, y))
-    return result
-
-
-def _predicted(case: Any, svi: SVI, state: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """Means and variances; of classes and counts the log density."""
+def _predicted(case, svi, state, x, y):
+    """Means and variances after steps of Adam; of classes and counts the log density."""
+    steps = jax.jit(lambda now: jax.lax.scan(lambda s, _: svi.update(s, x, y), now, length=5))
 
     @jax.jit
-    def predicted(parameters: dict) -> tuple[Any, Any]:
+    def predicted(parameters):
         prediction = predict(svi.model, svi.guide, parameters, x)["obs"]
         if case.y.dtype.kind == "f":
             return prediction.mean, prediction.variance
         return prediction.log_prob(y), prediction.log_prob(y)
 
-    return predicted(svi.get_params(state))
+    return predicted(svi.get_params(steps(state)[0]))
 
 
-def synchronised(step: Callable[[], Any]) -> Callable[[], Any]:
+def synchronised(step):
     """A step that has ended when it returns: the host's steps wait already."""
     return step

@@ -1,26 +1,21 @@
 """Pyro on a device: what `on_gpu` asks. `on_gpu_numpyro` has the same names."""
 
-from __future__ import annotations
-
 import contextlib
-from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
 
-import numpy as np
 import pyro
 import torch
 
 from pyro_moments import predict
 
 
-def described(gpu: str) -> str:
+def described(gpu):
     """The name of the device."""
     return torch.cuda.get_device_name() if gpu == "cuda" else gpu
 
 
 @contextlib.contextmanager
-def on(place: str, precision: str) -> Iterator[None]:
+def on(place, precision):
     """Make tensors on a device, in a precision."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, precision))
@@ -33,7 +28,7 @@ def on(place: str, precision: str) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def evaluated(case: Any, x: Any, precision: str, place: str, start: dict | None) -> Any:
+def evaluated(case, x, precision, place, start):
     """Losses, gradients and predictions of a case, and the parameters that it began with."""
     with on(place, precision):
         x = torch.as_tensor(x, dtype=getattr(torch, precision), device=place)
@@ -49,38 +44,35 @@ def evaluated(case: Any, x: Any, precision: str, place: str, start: dict | None)
             if value.device.type != torch.device(place).type:
                 raise RuntimeError(f"parameter {name} is on {value.device}")
             value.data.copy_(torch.as_tensor(start[name]))
-        return _taken(case, model, guide, loss, named, start, x, y)
+        losses = [loss(x, y) for _ in range(case.losses)]
+        losses[0].backward()
+        result = SimpleNamespace(parameters=start, losses=_array(torch.stack(losses)))
+        result.gradients = {name: _array(value.grad) for name, value in named.items()}
+        if case.losses == 1:
+            result.mean, result.variance = _predicted(case, model, guide, loss, x, y)
+        return result
 
 
-def _taken(
-    case: Any, model: Any, guide: Any, loss: Any, named: dict, start: dict, x: Any, y: Any
-) -> Any:
-    """The losses first, then steps of Adam, then predictions."""
-    losses = [loss(x, y) for _ in range(case.losses)]
-    losses[0].backward()
-    result = SimpleNamespace(parameters=start, losses=_array(torch.stack(losses)))
-    result.gradients = {name: _array(value.grad) for name, value in named.items()}
+def _predicted(case, model, guide, loss, x, y):
+    """Means and variances after steps of Adam; of classes and counts the log density."""
     adam = torch.optim.Adam(guide.parameters(), lr=1e-3)
     for _ in range(5):
         adam.zero_grad()
         loss(x, y).backward()
         adam.step()
-    if case.losses == 1:
-        prediction = predict(model, guide, x)["obs"]
-        mean = prediction.mean if case.y.dtype.kind == "f" else prediction.log_prob(y)
-        result.mean = _array(mean)
-        result.variance = _array(getattr(prediction, "variance", mean))
-    return result
+    prediction = predict(model, guide, x)["obs"]
+    mean = prediction.mean if case.y.dtype.kind == "f" else prediction.log_prob(y)
+    return _array(mean), _array(getattr(prediction, "variance", mean))
 
 
-def _array(tensor: torch.Tensor) -> np.ndarray:
+def _array(tensor):
     return tensor.detach().cpu().double().numpy()
 
 
-def synchronised(step: Callable[[], Any]) -> Callable[[], None]:
+def synchronised(step):
     """A step that has ended when it returns."""
 
-    def waited() -> None:
+    def waited():
         step()
         if torch.cuda.is_available():
             torch.cuda.synchronize()

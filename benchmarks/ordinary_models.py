@@ -9,17 +9,12 @@ counts, in NumPyro, where everything runs under jax.jit, the median; first steps
 too (the time of tracing and compiling). Of a million rows the memory of a step is compared too.
 """
 
-from __future__ import annotations
+import time
 
-import argparse
-from collections.abc import Callable, Iterator
-from types import ModuleType
-from typing import Any
-
-import hosts
+import harness
 import numpy as np
-from models import closed_form, observed, reference, standard
-from timing import REFERENCE, Table, measure, report
+from harness import REFERENCE, Measured, compared
+from models import contender, observed, standard, steps
 
 ROWS, COVARIATES, SMALL = 10_000, 20, (60, 3)
 LARGE, LARGE_LIMIT, MEMORY = 1_000_000, {"pyro": 2.0, "numpyro": 1.5}, 2.0
@@ -37,97 +32,75 @@ LIMITS = {
 EXAMPLE = 1.5  # largest ratio of the examples
 
 
-def main(arguments: list[str] | None = None) -> None:
-    options = parse(arguments)
-    host = hosts.load(options.host, threads=1)
-    with host.own_parameters():
-        report(tables(host, options), options)
+def main(arguments=None):
+    own = {"repeats": (30, "of a regression"), "rows": (ROWS, "of a regression")}
+    options = harness.parse(__doc__, arguments, "--host --only --check --out", **own)
+    harness.run(options, rows, harness.by_title)
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = hosts.parser(__doc__, "--host", "--only", "--check", "--out")
-    parser.add_argument("--repeats", type=int, default=30, help="of a regression (30)")
-    parser.add_argument("--rows", type=int, default=ROWS, help=f"of a regression ({ROWS})")
-    return parser.parse_args(arguments)
-
-
-def tables(host: ModuleType, options: argparse.Namespace) -> Iterator[Table]:
-    for name, rows, covariates, repeats in plan(options):
-        title = f"{name}, {rows} x {covariates}"
+def rows(host, options):
+    repeats, few = options.repeats, max(3, options.repeats // 10)
+    cases = [(name, options.rows, COVARIATES, repeats) for name in LIMITS]
+    cases += [("Bernoulli", LARGE, COVARIATES, few)]
+    cases += [("GammaPoisson", *SMALL, 5 * repeats)] * (options.host == "pyro")
+    for name, count, covariates, times in cases:
+        title = f"{name}, {count} x {covariates}"
         if options.only in title:
-            made = regression(host, name, rows, covariates)
-            first = FIRST_STEP if rows == options.rows and name == "Bernoulli" else None
-            limits = LARGE_LIMIT if rows == LARGE else LIMITS[name]
-            yield from both(host, title, *made, repeats, limits[options.host], first)
-    examples = {} if options.host == "pyro" else EXAMPLES
-    for name, make in examples.items():
+            made = regression(host, name, count, covariates)
+            first = FIRST_STEP if count == options.rows and name == "Bernoulli" else None
+            limits = LARGE_LIMIT if count == LARGE else LIMITS[name]
+            yield from beside(host, title, *made, times, limits[options.host], first)
+    for name, make in EXAMPLES.items() if options.host == "numpyro" else ():
         if options.only in name:
-            made = make(host)
-            yield from both(host, name, *made, 20 * options.repeats, EXAMPLE, FIRST_STEP)
+            yield from beside(host, name, *make(host), 20 * repeats, EXAMPLE, FIRST_STEP)
 
 
-def plan(options: argparse.Namespace) -> Iterator[tuple[str, int, int, int]]:
-    """Likelihoods, rows, covariates, and repeats."""
-    for name in LIMITS:
-        yield name, options.rows, COVARIATES, options.repeats
-    yield "Bernoulli", LARGE, COVARIATES, max(3, options.repeats // 10)
-    if options.host == "pyro":
-        yield "GammaPoisson", *SMALL, 5 * options.repeats
-
-
-def both(
-    host: ModuleType,
-    title: str,
-    model: Callable,
-    data: tuple,
-    repeats: int,
-    limit: float,
-    first_limit: float | None,
-) -> Iterator[Table]:
+def beside(host, title, model, data, repeats, limit, first_limit):
     """Times of a step, and in NumPyro of the first one."""
-    made = {
-        REFERENCE: host.elbo_step(*reference(host, REFERENCE), model, data),
-        CLOSED: host.elbo_step(*closed_form(host, "full"), model, data),
-    }
-    contenders = {name: step for name, (step, _) in made.items()}
-    yield Table(title, measure(contenders, repeats, host.summary), {CLOSED: limit})
+
+    def pair(host, name):
+        return contender(host, "full" if name == CLOSED else name)
+
+    made = steps(host, [REFERENCE, CLOSED], model, data, pair)
+    only = {name: step for name, (step, _) in made.items()}
+    times = harness.timed(only, repeats, time.perf_counter)
+    yield from compared(title, host.BY, times, {CLOSED: limit})
+    parts = []
     if len(data[0]) == LARGE:
-        peaks = {name: host.workspace(step) / 1e9 for name, step in contenders.items()}
-        yield Table(f"MB for ms, {title}", peaks, {CLOSED: MEMORY})
+        peaks = {name: host.workspace(step) / 1e9 for name, step in only.items()}
+        parts.append(("MB for ms", peaks, MEMORY))
     if host.NAME == "NumPyro":
-        seconds = {name: first for name, (_, first) in made.items()}
-        limits = {CLOSED: first_limit} if first_limit else {}
-        yield Table(f"first step, {title}", seconds, limits)
+        parts.append(("first step", {name: part for name, (_, part) in made.items()}, first_limit))
+    for what, values, most in parts:
+        found = {name: Measured(name, value, value) for name, value in values.items()}
+        yield from compared(f"{what}, {title}", host.BY, found, {CLOSED: most})
 
 
-def outcome(host: ModuleType, name: str, f: Any) -> Any:
-    """The distribution of an outcome, given its linear predictor."""
+def regression(host, name, rows, covariates):
+    """A regression with a likelihood by the linear predictor f, and its data."""
     dist, exp = host.dist, host.np.exp
-    return {
-        "Bernoulli": lambda: dist.Bernoulli(logits=f),
-        "Poisson": lambda: dist.Poisson(exp(f)),
-        "NegativeBinomial": lambda: dist.NegativeBinomial(5.0, logits=f),
-        "StudentT": lambda: dist.StudentT(4.0, f, 0.5),
-        "Gamma": lambda: dist.Gamma(2.0, 2.0 * exp(-f)),
-        "OrderedLogistic": lambda: dist.OrderedLogistic(f, host.array([-1.0, 0.0, 1.0])),
-        "GammaPoisson": lambda: dist.GammaPoisson(3.0, 3.0 * exp(-f)),
-    }[name]()
+    outcome = {
+        "Bernoulli": lambda f: dist.Bernoulli(logits=f),
+        "Poisson": lambda f: dist.Poisson(exp(f)),
+        "NegativeBinomial": lambda f: dist.NegativeBinomial(5.0, logits=f),
+        "StudentT": lambda f: dist.StudentT(4.0, f, 0.5),
+        "Gamma": lambda f: dist.Gamma(2.0, 2.0 * exp(-f)),
+        "OrderedLogistic": lambda f: dist.OrderedLogistic(f, host.array([-1.0, 0.0, 1.0])),
+        "GammaPoisson": lambda f: dist.GammaPoisson(3.0, 3.0 * exp(-f)),
+    }[name]
 
-
-def regression(host: ModuleType, name: str, rows: int, covariates: int) -> tuple[Callable, tuple]:
-    def predictor(x: Any) -> Any:
-        intercept = host.sample("intercept", host.dist.Normal(0.0, 2.0))
+    def predictor(x):
+        intercept = host.sample("intercept", dist.Normal(0.0, 2.0))
         return intercept + x @ host.sample("slopes", standard(host)([covariates]))
 
-    model = observed(host, predictor, lambda f: outcome(host, name, f))
-    x = host.normal(0, rows, covariates)
+    model, x = observed(host, predictor, outcome), host.normal(0, rows, covariates)
     return model, (x, host.simulated(model, x))
 
 
-def network(host: ModuleType) -> tuple[Callable, tuple]:
+def network(host):
     """Two hidden layers of 5 units and tanh, the noise's precision Gamma distributed."""
 
-    def model(x: Any, y: Any) -> None:
+    def model(x, y):
         for place, shape in enumerate([(3, 5), (5, 5), (5, 1)]):
             prior = host.dist.Normal(host.np.zeros(shape), host.np.ones(shape))
             weight = host.sample(f"weight{place}", prior)
@@ -140,10 +113,10 @@ def network(host: ModuleType) -> tuple[Callable, tuple]:
     return model, (host.array(x ** np.arange(3)), host.array(np.sin(3 * x)))
 
 
-def proportions(host: ModuleType) -> tuple[Callable, tuple]:
+def proportions(host):
     """A probability with a uniform prior for each binomial count."""
 
-    def model(total: Any, y: Any) -> None:
+    def model(total, y):
         with host.plate("groups", len(total)):
             p = host.sample("p", host.dist.Uniform(0.0, 1.0))
             host.sample("obs", host.dist.Binomial(total, p), obs=y)
@@ -151,11 +124,11 @@ def proportions(host: ModuleType) -> tuple[Callable, tuple]:
     return model, (host.array(np.full(20, 50)), host.array(np.arange(15, 35)))
 
 
-def horseshoe(host: ModuleType) -> tuple[Callable, tuple]:
+def horseshoe(host):
     """Linear regression with a horseshoe prior, its noise's precision Gamma distributed."""
     sample, dist = host.sample, host.dist
 
-    def model(x: Any, y: Any) -> None:
+    def model(x, y):
         ones = host.np.ones(x.shape[1])
         local = sample("lambdas", dist.HalfCauchy(ones))
         overall = sample("tau", dist.HalfCauchy(host.np.ones(1)))

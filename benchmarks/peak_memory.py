@@ -7,58 +7,42 @@ out and gets back during a loss with its gradients is recorded by the profiler; 
 above what was there before is reported in units of one batch of covariances, B·d² floats.
 """
 
-from __future__ import annotations
-
-import argparse
 import resource
-import sys
 from functools import partial
 
-import host_pyro as host
-import hosts
+import harness
 import models
 
-from pyro_moments import DeterministicELBO, DVIGuide
-
-BATCH, INPUTS, HIDDEN = 32, 13, 256
-UNIT = BATCH * HIDDEN**2 * 4
-LIMIT = 16.0  # live tensors
+BATCH, HIDDEN = 32, 256
+UNIT, LIMIT = BATCH * HIDDEN**2 * 4, 16.0  # live tensors
 
 
-def main(arguments: list[str] | None = None) -> None:
-    options = parse(arguments)
-    host.fresh()
-    data = host.normal(0, BATCH, INPUTS), host.normal(1, BATCH)
-    with host.own_parameters():
-        model = models.two_heads(host, host.network((INPUTS, HIDDEN, HIDDEN, 2)))
-        guide = DVIGuide(model, init_scale=0.05)
-        full = partial(DeterministicELBO, covariance="full")
-        contenders = {"eager, exact": full(), "eager, dvi": full(rules="dvi")}
-        if options.compiled:
-            contenders["compiled, exact"] = full(compiled=True)
-        peaks = {
-            name: host.peak(partial(elbo.loss_and_grads, model, guide, *data)) / UNIT
-            for name, elbo in contenders.items()
-        }
-    show(peaks)
-    hosts.write(options.out, peaks)
-    if options.check and max(peaks.values()) > LIMIT:
-        sys.exit(f"more than {LIMIT:g} live tensors")
-
-
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = hosts.parser(__doc__, "--check", "--out")
-    parser.add_argument("--compiled", action="store_true", help="compiled=True too (a minute)")
-    return parser.parse_args(arguments)
-
-
-def show(peaks: dict[str, float]) -> None:
-    unit = f"B·d² floats ({UNIT / 2**20:.0f} MiB)"
-    print(f"{'13-256-256-2, batch 32':26s} {unit:>24s} {'limit':>7s}")
-    for name, tensors in peaks.items():
-        print(f"{name:26s} {tensors:24.1f} {LIMIT:7.0f}")
+def main(arguments=None):
+    too = (False, "compiled=True too (a minute)")
+    options = harness.parse(__doc__, arguments, "--check --out", compiled=too)
+    options.host = "pyro"
+    harness.run(options, peaks, lambda _, found: dict(found), above)
     largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"largest resident set of the process: {largest:.0f} MiB")
+    print(f"tensors of {UNIT / 2**20:.0f} MiB; largest resident set: {largest:.0f} MiB")
+
+
+def peaks(host, options):
+    host.fresh()
+    full = partial(host.package.DeterministicELBO, covariance="full")
+    data = models.normals(host, BATCH)
+    model = models.two_heads(host, host.network((13, HIDDEN, HIDDEN, 2)))
+    guide = host.package.DVIGuide(model, init_scale=0.05)
+    contenders = {"eager, exact": full(), "eager, dvi": full(rules="dvi")}
+    if options.compiled:
+        contenders["compiled, exact"] = full(compiled=True)
+    for name, elbo in contenders.items():
+        yield name, host.peak(partial(elbo.loss_and_grads, model, guide, *data)) / UNIT
+
+
+def above(found):
+    return [
+        f"{name}: {tensors:.1f} > {LIMIT:g} tensors" for name, tensors in found if tensors > LIMIT
+    ]
 
 
 if __name__ == "__main__":

@@ -14,42 +14,35 @@ DADVI), the loss is flat (Adam), or the draws are made (NUTS).
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import platform
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.metadata import version
+from functools import partial
 from typing import Any
 
-import hosts
+import harness
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.datasets import load_diabetes
 
-PARTS, LEFT_OUT, HIDDEN, WEIGHT_SCALE, DRAWS = 5, 3, 20, 0.3, 1000
+PARTS, LEFT_OUT, DRAWS = 5, 3, 1000
+HIDDEN, WEIGHT_SCALE = {"network": 20, "uci": 50}, {"network": 0.3, "uci": 1.0}
 BLOCK, MOST, RATE, FLAT = 250, 20_000, 0.01, 0.1
 PACKAGES = ("torch", "pyro-ppl", "jax", "numpyro", "tyxe", "laplace-torch", "pymc", "pymc-extras")
-# By task: the contender, and MODULE.FUNCTION of this folder that runs it.
+# By task: the contender, and MODULE.FUNCTION of this folder that runs it, in a host if it has one.
+BOTH = {
+    "this library, Pyro": "peers_hosts.ours:pyro",
+    "this library, NumPyro": "peers_hosts.ours:numpyro",
+    "NUTS, NumPyro": "peers_hosts.nuts:numpyro",
+    "AutoNormal, Pyro": "peers_hosts.autonormal_pyro:pyro",
+    "AutoNormal, NumPyro": "peers_hosts.autonormal_numpyro:numpyro",
+}
 TASKS = {
-    "regression": {
-        "this library, Pyro": "peers_pyro.ours",
-        "this library, NumPyro": "peers_numpyro.ours",
-        "NUTS, NumPyro": "peers_numpyro.nuts",
-        "AutoNormal, Pyro": "peers_pyro.autonormal",
-        "AutoNormal, NumPyro": "peers_numpyro.autonormal",
-        "DADVI, pymc-extras": "peers_others.dadvi",
-    },
+    "regression": {**BOTH, "DADVI, pymc-extras": "peers_others.dadvi"},
     "network": {
-        "this library, Pyro": "peers_pyro.ours",
-        "this library, NumPyro": "peers_numpyro.ours",
-        "NUTS, NumPyro": "peers_numpyro.nuts",
-        "AutoNormal, Pyro": "peers_pyro.autonormal",
-        "AutoNormal, NumPyro": "peers_numpyro.autonormal",
+        **BOTH,
         "AutoNormal, TyXe": "peers_others.tyxe",
         "Laplace, laplace-torch": "peers_others.laplace",
         "MC dropout, torch": "peers_others.dropout",
@@ -59,12 +52,14 @@ TASKS = {
 
 @dataclass(frozen=True)
 class Split:
-    """Rows to train on and rows that are left out, standardised."""
+    """Rows to train on and rows that are left out, standardised; y in units of `scale`."""
 
     x: np.ndarray
     y: np.ndarray
     x_test: np.ndarray
     y_test: np.ndarray
+    scale: float = 1.0
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,7 +68,7 @@ class Found:
 
     seconds: float
     log_density: Any
-    interval: Any
+    interval: Any = None
     deviations: Any = None
 
 
@@ -88,10 +83,7 @@ def split(part: int) -> Split:
     return Split(x[train], y[train], x[test], y[test])
 
 
-def timed(run: Callable[[], Any]) -> tuple[Any, float]:
-    """What a function returns, and seconds of the processor."""
-    start = time.process_time()
-    return run(), time.process_time() - start
+timed = partial(harness.clocked, clock=time.process_time)
 
 
 def until_flat(step: Callable[[], float]) -> None:
@@ -126,49 +118,37 @@ def summary(found: Found, data: Split) -> dict[str, Any]:
     }
 
 
-def run(task: str, name: str) -> list[dict[str, Any]]:
-    """All parts by one contender, here."""
-    module, function = TASKS[task][name].split(".")
-    contender = getattr(importlib.import_module(module), function)
-    found = []
-    for part in range(LEFT_OUT):
-        data = split(part)
-        found.append(summary(contender(task, data), data))
-    return found
+def contender(where: str, task: str) -> Callable[[Split], Found]:
+    """The function that runs a contender; importing it imports its tool."""
+    where, _, host = where.partition(":")
+    module, function = where.split(".")
+    run = getattr(importlib.import_module(module), function)
+    return partial(run, *([harness.load(host)] if host else []), task)
 
 
 def in_a_process(task: str, name: str) -> list[dict[str, Any]]:
-    """All parts by one contender, in a process of its own."""
-    command = [sys.executable, __file__, "--task", task, "--contender", name]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+    """All parts by one contender."""
+    run = contender(TASKS[task][name], task)
+    return [summary(run(data), data) for data in map(split, range(LEFT_OUT))]
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = hosts.parser(__doc__, "--only", "--out")
-    parser.add_argument("--jobs", type=int, default=1, help="processes at the same time")
-    parser.add_argument("--task", choices=TASKS)
-    parser.add_argument("--contender", help="run this one here, and print its numbers")
-    options = parser.parse_args(arguments)
-    if options.contender:
-        print(json.dumps(run(options.task, options.contender)))
-        return
+def main(arguments=None):
+    jobs = (1, "processes at the same time")
+    options = harness.parse(__doc__, arguments, "--only --out", jobs=jobs)
     results: dict[str, Any] = {
         "cores": os.cpu_count(),
         "python": platform.python_version(),
-        "versions": {package: version(package) for package in PACKAGES},
-        "settings": {"parts": PARTS, "left_out": LEFT_OUT, "hidden": HIDDEN, "draws": DRAWS},
+        "versions": {package: harness.version_of(package) for package in PACKAGES},
+        "settings": {"parts": PARTS, "left_out": LEFT_OUT, "hidden": 20, "draws": DRAWS},
         "tasks": {task: {} for task in TASKS},
     }
     both = [(task, name) for task, names in TASKS.items() for name in names if options.only in name]
-    with ThreadPoolExecutor(options.jobs) as pool:
-        for (task, name), found in zip(
-            both, pool.map(in_a_process, *zip(*both, strict=True)), strict=True
-        ):
-            results["tasks"][task][name] = found
-            means = {key: np.mean([part[key] for part in found]) for key in list(found[0])[:3]}
-            print(task, name, *(f"{key} {mean:.3f}" for key, mean in means.items()), flush=True)
-    hosts.write(options.out, results)
+    found = harness.in_processes(in_a_process, both, options.jobs)
+    for (task, name), parts in zip(both, found, strict=True):
+        results["tasks"][task][name] = parts
+        means = {key: np.mean([part[key] for part in parts]) for key in list(parts[0])[:3]}
+        print(task, name, *(f"{key} {mean:.3f}" for key, mean in means.items()), flush=True)
+    harness.write(options.out, results)
 
 
 if __name__ == "__main__":

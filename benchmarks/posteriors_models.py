@@ -3,24 +3,112 @@
 Source: Magnusson et al., posteriordb (github.com/stan-dev/posteriordb).
 """
 
-from __future__ import annotations
-
-import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import Any
+import re
+from types import SimpleNamespace
 
 import numpy as np
-from posteriors_designs import DESIGNS, EIGHT_SCHOOLS, Design
 
-Data = dict[str, Any]  # arrays by name
-Draws = dict[str, np.ndarray]
 JITTER = 1e-10
+HALF_CAUCHY = ("HalfCauchy", 2.5)
+WORDS = {  # of the formulas below
+    "log": np.log,
+    "log10": np.log10,
+    "c": lambda column: column - column.mean(),
+    "z": lambda column: (column - column.mean()) / column.std(ddof=1),
+    "levels": lambda column: [(column == level).astype(float) for level in (2, 3, 4)],
+}
 
 
-def positive(host: Any, prior: tuple[str, float] | None) -> Any:
+def design(x, y, beta=None, sigma=None, intercept=None, names=()):
+    """y ~ Normal(Xβ, σ), or with an intercept of its own for Stan's centred form.
+
+    Args:
+        x: covariates [n, k].
+        y: outcome [n].
+        beta: mean and standard deviation of the coefficients' prior, each a number or [k]; None if
+            it is flat.
+        sigma: prior of the noise: a name and a scale; None if it is flat.
+        intercept: degrees of freedom, location and scale of its Student prior, if it is a site of
+            its own.
+        names: the reference's names of the coefficients.
+    """
+    names = names or tuple(f"beta[{i + 1}]" for i in range(x.shape[1]))
+    return SimpleNamespace(x=x, y=y, beta=beta, sigma=sigma, intercept=intercept, names=names)
+
+
+def with_ones(y, columns, **priors):
+    """Covariates after a column of ones."""
+    return design(np.stack([np.ones_like(y), *columns], axis=1), y, **priors)
+
+
+def autoregression(data):
+    y, order = data["y"], int(data["K"])
+    lagged = [y[order - k - 1 : len(y) - k - 1] for k in range(order)]
+    names = ("alpha", *(f"beta[{k + 1}]" for k in range(order)))
+    return with_ones(y[order:], lagged, beta=(0.0, 10.0), sigma=HALF_CAUCHY, names=names)
+
+
+def diamonds(data):
+    x = data["X"][:, 1:]
+    names = tuple(f"b[{i + 1}]" for i in range(x.shape[1]))
+    priors = (0.0, 1.0), ("HalfStudent", 10.0), (3.0, 8.0, 10.0)
+    return design(x - x.mean(0), data["Y"], *priors, names)
+
+
+def kilpisjarvi(data):
+    prior = [np.array([data[f"{what}alpha"], data[f"{what}beta"]]) for what in ("pmu", "ps")]
+    return with_ones(data["y"], [data["x"]], beta=tuple(prior), names=("alpha", "beta"))
+
+
+OWN = {
+    "arK-arK": autoregression,
+    "diamonds-diamonds": diamonds,
+    "kilpisjarvi_mod-kilpisjarvi": kilpisjarvi,
+    "sblrc-blr": lambda data: design(data["X"], data["y"], (0.0, 10.0), ("HalfNormal", 10.0)),
+}
+BUSHES = "diam1, diam2, canopy_height, total_height, density, group"
+LOGS = re.sub(r"(\w+),", r"log(\1),", BUSHES)
+VOLUMES = "log(diam1 * diam2 * canopy_height), log(diam1 * diam2), log(diam1 / diam2)"
+CENTRED = "c(mom_hs), c(mom_iq), c(mom_hs) * c(mom_iq)"
+AT_REFERENCE = "mom_hs - 0.5, mom_iq - 100, (mom_hs - 0.5) * (mom_iq - 100)"
+PARTY = "real_ideo, race_adj, *levels(age_discrete), educ1, gender, income"
+FORMULAS = {
+    "earnings-earn_height": "earn ~ height",
+    "earnings-log10earn_height": "log10(earn) ~ height",
+    "earnings-logearn_height": "log(earn) ~ height",
+    "earnings-logearn_height_male": "log(earn) ~ height, male",
+    "earnings-logearn_interaction_z": "log(earn) ~ z(height), male, z(height) * male",
+    "earnings-logearn_logheight_male": "log(earn) ~ log(height), male",
+    "kidiq-kidscore_interaction": "kid_score ~ mom_hs, mom_iq, mom_hs * mom_iq",
+    "kidiq-kidscore_momhs": "kid_score ~ mom_hs",
+    "kidiq-kidscore_momhsiq": "kid_score ~ mom_hs, mom_iq",
+    "kidiq_with_mom_work-kidscore_interaction_c": f"kid_score ~ {CENTRED}",
+    "kidiq_with_mom_work-kidscore_interaction_c2": f"kid_score ~ {AT_REFERENCE}",
+    "kidiq_with_mom_work-kidscore_mom_work": "kid_score ~ *levels(mom_work)",
+    "mesquite-logmesquite": f"log(weight) ~ {LOGS}",
+    "mesquite-logmesquite_logvas": (
+        f"log(weight) ~ {VOLUMES}, log(total_height), log(density), group"
+    ),
+    "mesquite-logmesquite_logvash": f"log(weight) ~ {VOLUMES}, log(total_height), group",
+    "mesquite-mesquite": f"weight ~ {BUSHES}",
+    **{f"nes{year}-nes": f"partyid7 ~ {PARTY}" for year in (1972, 1976, 1980, 1984, 1988, 2000)},
+}
+DESIGNS = (*OWN, *FORMULAS)
+
+
+def design_of(name, data):
+    """The design of a posterior; of a formula with a noise that is flat, but for one set."""
+    if name in OWN:
+        return OWN[name](data)
+    outcome, columns = (eval(f"[{side}]", WORDS | data) for side in FORMULAS[name].split(" ~ "))
+    sigma = HALF_CAUCHY if name.startswith("kidiq-") else None
+    return with_ones(*outcome, columns, sigma=sigma)
+
+
+EIGHT_SCHOOLS = "eight_schools-eight_schools_noncentered"
+
+
+def positive(host, prior):
     """The prior of a noise."""
     if prior is None:
         return host.dist.ImproperUniform(host.dist.constraints.positive, (), ())
@@ -30,17 +118,14 @@ def positive(host: Any, prior: tuple[str, float] | None) -> Any:
     return getattr(host.dist, name)(scale)
 
 
-def coefficients(host: Any, design: Design) -> Any:
-    """The prior of all coefficients but an intercept of its own."""
+def regression(design, host, data):
     size = design.x.shape[1]
     if design.beta is None:
-        return host.dist.ImproperUniform(host.dist.constraints.real_vector, (), (size,))
-    loc, scale = (host.array(np.full(size, part, float)) for part in design.beta)
-    return host.dist.Normal(loc, scale).to_event(1)
-
-
-def regression(design: Design, host: Any, data: Data) -> None:
-    predictor = data["x"] @ host.sample("beta", coefficients(host, design))
+        prior = host.dist.ImproperUniform(host.dist.constraints.real_vector, (), (size,))
+    else:
+        loc, scale = (host.array(np.full(size, part, float)) for part in design.beta)
+        prior = host.dist.Normal(loc, scale).to_event(1)
+    predictor = data["x"] @ host.sample("beta", prior)
     if design.intercept is not None:
         predictor = predictor + host.sample("intercept", host.dist.StudentT(*design.intercept))
     sigma = host.sample("sigma", positive(host, design.sigma))
@@ -48,7 +133,7 @@ def regression(design: Design, host: Any, data: Data) -> None:
         host.sample("y", host.dist.Normal(predictor, sigma), obs=data["y"])
 
 
-def eight_schools(host: Any, data: Data) -> None:
+def eight_schools(host, data):
     mu = host.sample("mu", host.dist.Normal(0.0, 5.0))
     tau = host.sample("tau", host.dist.HalfCauchy(5.0))
     with host.plate("schools", len(data["y"])):
@@ -56,7 +141,7 @@ def eight_schools(host: Any, data: Data) -> None:
         host.sample("y", host.dist.Normal(mu + tau * standard, data["sigma"]), obs=data["y"])
 
 
-def flat(host: Any, name: str, support: Any, prior: Any) -> Any:
+def flat(host, name, support, prior):
     """A site whose prior is cut off by its support: flat there, and the density a factor.
 
     Both hosts' guides and samplers take it so; its constant is none of the posterior.
@@ -66,14 +151,14 @@ def flat(host: Any, name: str, support: Any, prior: Any) -> Any:
     return value
 
 
-def arma(host: Any, data: Data) -> None:
+def arma(host, data):
     sample, dist, y = host.sample, host.dist, data["y"]
     mu = sample("mu", dist.Normal(0.0, 10.0))
     phi = sample("phi", dist.Normal(0.0, 2.0))
     theta = sample("theta", dist.Normal(0.0, 2.0))
     sigma = sample("sigma", dist.HalfCauchy(2.5))
 
-    def step(error: Any, pair: tuple[Any, Any]) -> tuple[Any, Any]:
+    def step(error, pair):
         before, now = pair
         prediction = mu + phi * before + theta * error
         return now - prediction, prediction
@@ -85,7 +170,7 @@ def arma(host: Any, data: Data) -> None:
         sample("y", dist.Normal(predictions, sigma), obs=y)
 
 
-def garch(host: Any, data: Data) -> None:
+def garch(host, data):
     sample, dist, y, first = host.sample, host.dist, data["y"], data["sigma1"] ** 2
     mu = sample("mu", dist.ImproperUniform(dist.constraints.real, (), ()))
     alpha0 = sample("alpha0", dist.ImproperUniform(dist.constraints.positive, (), ()))
@@ -93,7 +178,7 @@ def garch(host: Any, data: Data) -> None:
     alpha1 = sample("alpha1", dist.Beta(1.0, 2.0))
     beta1 = sample("share", dist.Uniform(0.0, 1.0)) * (1 - alpha1)
 
-    def step(variance: Any, before: Any) -> tuple[Any, Any]:
+    def step(variance, before):
         variance = alpha0 + alpha1 * (before - mu) ** 2 + beta1 * variance
         return variance, variance
 
@@ -103,7 +188,7 @@ def garch(host: Any, data: Data) -> None:
         sample("y", dist.Normal(mu, host.np.sqrt(variances)), obs=y)
 
 
-def drives(host: Any, data: Data) -> None:
+def drives(host, data):
     """A hidden Markov model of two states, by its forward algorithm."""
     sample, dist, numerics = host.sample, host.dist, host.np
     rows = [sample(f"theta{k + 1}", dist.Dirichlet(data["alpha"][k])) for k in range(2)]
@@ -114,7 +199,7 @@ def drives(host: Any, data: Data) -> None:
     emitted = dist.Exponential(phi).log_prob(data["u"][:, None])
     emitted = emitted + dist.Exponential(rate).log_prob(data["v"][:, None])
 
-    def step(gamma: Any, now: Any) -> tuple[Any, Any]:
+    def step(gamma, now):
         moved = gamma[:, None] + log_theta
         gamma = numerics.logaddexp(moved[0], moved[1]) + now
         return gamma, gamma
@@ -123,12 +208,12 @@ def drives(host: Any, data: Data) -> None:
     host.factor("observed", numerics.logaddexp(gamma[0], gamma[1]))
 
 
-def covariance(np: Any, x: Any, rho: Any, alpha: Any) -> Any:
+def covariance(np, x, rho, alpha):
     """Squared exponential."""
     return alpha**2 * np.exp(-0.5 * ((x[:, None] - x) / rho) ** 2)
 
 
-def poisson_process(host: Any, data: Data) -> None:
+def poisson_process(host, data):
     sample, dist, x = host.sample, host.dist, data["x"]
     rho = sample("rho", dist.Gamma(25.0, 4.0))
     alpha = sample("alpha", dist.HalfNormal(2.0))
@@ -139,7 +224,7 @@ def poisson_process(host: Any, data: Data) -> None:
         sample("k", dist.Poisson(host.np.exp(f)), obs=data["k"])
 
 
-def gaussian_process(host: Any, data: Data) -> None:
+def gaussian_process(host, data):
     sample, dist, x = host.sample, host.dist, data["x"]
     rho = sample("rho", dist.Gamma(25.0, 4.0))
     alpha = sample("alpha", dist.HalfNormal(2.0))
@@ -148,7 +233,7 @@ def gaussian_process(host: Any, data: Data) -> None:
     sample("y", dist.MultivariateNormal(0.0 * x, covariance_matrix=matrix), obs=data["y"])
 
 
-def mixture(host: Any, data: Data) -> None:
+def mixture(host, data):
     sample, dist, y = host.sample, host.dist, data["y"]
     prior = dist.Normal(0.0 * y[:2], 2.0).to_event(1)
     mu = flat(host, "mu", dist.constraints.ordered_vector, prior)
@@ -159,82 +244,36 @@ def mixture(host: Any, data: Data) -> None:
         sample("y", dist.MixtureSameFamily(weights, dist.Normal(mu, sigma)), obs=y)
 
 
-def _schools(data: Data, draws: Draws) -> Draws:
+def schools(data, draws):
     theta = draws["mu"][:, None] + draws["tau"][:, None] * draws["theta_trans"]
     return {"theta": theta, "mu": draws["mu"], "tau": draws["tau"]}
 
 
-def _triangle(data: Data, draws: Draws) -> Draws:
-    return {**draws, "beta1": draws["share"] * (1 - draws["alpha1"])}
-
-
-def _process(data: Data, draws: Draws) -> Draws:
+def process(data, draws):
     rho, alpha = (draws[name][:, None, None] for name in ("rho", "alpha"))
     matrix = covariance(np, data["x"], rho, alpha)
     root = np.linalg.cholesky(matrix + JITTER * np.eye(matrix.shape[-1]))
     return {**draws, "f": (root @ draws["f_tilde"][..., None])[..., 0]}
 
 
-def _coefficients(design: Design, data: Data, draws: Draws) -> Draws:
-    named = dict(zip(design.coefficients(), np.moveaxis(draws["beta"], -1, 0), strict=True))
+def coefficients(design, data, draws):
+    named = dict(zip(design.names, np.moveaxis(draws["beta"], -1, 0), strict=True))
     own = {} if design.intercept is None else {"Intercept": draws["intercept"]}
     return {**named, **own, "sigma": draws["sigma"]}
 
 
-@dataclass(frozen=True)
-class Kind:
-    """What a Stan program says.
-
-    Args:
-        program: the model, of host and data.
-        positive: the parameters that are, by the names they have before an index.
-        parameters: Stan's, of the data and of draws of the sites.
-    """
-
-    program: Callable[[Any, Data], None]
-    positive: tuple[str, ...] = ()
-    parameters: Callable[[Data, Draws], Draws] = lambda data, draws: draws
-
-
+# The model, the parameters that are positive, by the names they have before an index, and Stan's
+# parameters of the data and of draws of the sites.
 KINDS = {
-    EIGHT_SCHOOLS: Kind(eight_schools, ("tau",), _schools),
-    "arma-arma11": Kind(arma, ("sigma",)),
-    "bball_drive_event_0-hmm_drive_0": Kind(drives, ("phi", "lambda")),
-    "garch-garch11": Kind(garch, ("alpha0",), _triangle),
-    "gp_pois_regr-gp_pois_regr": Kind(poisson_process, ("rho", "alpha"), _process),
-    "gp_pois_regr-gp_regr": Kind(gaussian_process, ("rho", "alpha", "sigma")),
-    "low_dim_gauss_mix-low_dim_gauss_mix": Kind(mixture, ("sigma",)),
+    EIGHT_SCHOOLS: (eight_schools, ("tau",), schools),
+    "arma-arma11": (arma, ("sigma",)),
+    "bball_drive_event_0-hmm_drive_0": (drives, ("phi", "lambda")),
+    "garch-garch11": (
+        garch,
+        ("alpha0",),
+        lambda data, draws: {**draws, "beta1": draws["share"] * (1 - draws["alpha1"])},
+    ),
+    "gp_pois_regr-gp_pois_regr": (poisson_process, ("rho", "alpha"), process),
+    "gp_pois_regr-gp_regr": (gaussian_process, ("rho", "alpha", "sigma")),
+    "low_dim_gauss_mix-low_dim_gauss_mix": (mixture, ("sigma",)),
 }
-
-
-@dataclass(frozen=True)
-class Posterior:
-    """A posterior, its data, and statistics of its reference draws."""
-
-    name: str
-    kind: Kind
-    data: Data
-    reference: dict[str, Any]
-
-    @classmethod
-    def read(cls, path: Path) -> Posterior:
-        stored = json.loads(path.read_text())
-        if path.stem not in DESIGNS:
-            data = {name: np.asarray(value, float) for name, value in stored["data"].items()}
-            return cls(path.stem, KINDS[path.stem], data, stored["reference"])
-        design = DESIGNS[path.stem](stored["data"])
-        program, parameters = partial(regression, design), partial(_coefficients, design)
-        kind, data = Kind(program, ("sigma",), parameters), {"x": design.x, "y": design.y}
-        return cls(path.stem, kind, data, stored["reference"])
-
-    def model(self, host: Any) -> Callable[[], None]:
-        arrays = {name: host.array(value) for name, value in self.data.items()}
-        return partial(self.kind.program, host, arrays)
-
-    def parameters(self, draws: Draws) -> Draws:
-        """Draws of the reference's parameters, by their names there."""
-        by_name: Draws = {}
-        for name, values in self.kind.parameters(self.data, draws).items():
-            parts = {f"{name}[{i + 1}]": part for i, part in enumerate(values.T)}
-            by_name |= parts if values.ndim == 2 else {name: values}
-        return {name: by_name[name] for name in self.reference["parameters"]}

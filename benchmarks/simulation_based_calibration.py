@@ -10,27 +10,20 @@ Source: Talts et al. 2018, Validating Bayesian inference algorithms with simulat
 calibration.
 """
 
-from __future__ import annotations
-
 import json
 import warnings
-from pathlib import Path
-from typing import Any
+from functools import partial
 
+import harness
 import host_pyro as host
-import hosts
 import numpy as np
 import torch
 from models import hierarchy, linear, regression_by
 from pyro.infer import Predictive
 from scipy.stats import chisquare
 
-from pyro_moments import linear_response
-
 DRAWS, BINS, GROUPS = 99, 10, 20
 METHODS = ("mean field", "linear response")
-
-
 LOG_NORMAL = host.dist.LogNormal(0.0, 0.5)
 MODELS = {
     "regression": regression_by(host, linear(host), LOG_NORMAL),
@@ -38,43 +31,56 @@ MODELS = {
 }
 
 
-def arguments(name: str) -> tuple[torch.Tensor, ...]:
-    """Covariates: those of the regression are neither centred nor uncorrelated."""
-    generator = np.random.default_rng(0)
+def main(arguments=None):
+    options = harness.parse(__doc__, arguments, "--out", sets=(200, "of data"))
+    torch.set_default_dtype(torch.double)
+    torch.set_num_threads(1)
+    by_model = {}
+    for model in MODELS:
+        by_model[model] = ranks = simulated(model, options.sets)
+        for method in METHODS:
+            listed = "  ".join(f"{n} {uniformity(r):.2g}" for n, r in ranks[method].items())
+            print(f"{model:12s} {method:16s} p: {listed}", flush=True)
+    if options.out:  # a folder
+        draw(by_model, options.out / "simulation_based_calibration.png")
+        path = options.out / "simulation_based_calibration.json"
+        path.write_text(json.dumps(by_model) + "\n")
+
+
+def covariates(name):
+    """Those of the regression are neither centred nor uncorrelated."""
+    generator, tensor = np.random.default_rng(0), partial(torch.tensor, dtype=torch.double)
     if name == "regression":
         shared = generator.normal(size=(60, 1))
-        x = 1.0 + shared + 0.5 * generator.normal(size=(60, 3))
-        return (torch.tensor(x, dtype=torch.double),)
-    x = torch.tensor(1.0 + generator.normal(size=200), dtype=torch.double)
+        return (tensor(1.0 + shared + 0.5 * generator.normal(size=(60, 3))),)
+    x = tensor(1.0 + generator.normal(size=200))
     return x, torch.arange(GROUPS).repeat_interleave(10)
 
 
-Ranks = dict[str, dict[str, list[int]]]  # of the coordinates of all sites by method, [data sets]
-
-
-def uniformity(ranks: list[int]) -> float:
+def uniformity(ranks):
     counts = np.bincount(np.asarray(ranks) * BINS // (DRAWS + 1), minlength=BINS)
     return float(chisquare(counts).pvalue)
 
 
-def simulated(name: str, sets: int) -> Ranks:
-    ranks: Ranks = {method: {} for method in METHODS}
-    model, covariates = MODELS[name], arguments(name)
+def simulated(name, sets):
+    """Ranks of the coordinates of all sites by method, [data sets]."""
+    ranks, model, x = {method: {} for method in METHODS}, MODELS[name], covariates(name)
     for seed in range(sets):
         host.fresh(seed)
-        truth = Predictive(model, num_samples=1)(*covariates)
-        data = *covariates, truth.pop("obs")[0]
-        guide = hosts.fitted(host, model, *data, seed=seed, method="newton", float64=True).guide
+        truth = Predictive(model, num_samples=1)(*x)
+        data = *x, truth.pop("obs")[0]
+        guide = harness.fitted(host, model, *data, seed=seed, method="newton", float64=True).guide
         draws = {"mean field": guide.sample_posterior(DRAWS)}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            draws["linear response"] = linear_response(model, guide, *data).sample(DRAWS)
+            response = host.package.linear_response(model, guide, *data)
+            draws["linear response"] = response.sample(DRAWS)
         for method in METHODS:
             note(ranks[method], truth, draws[method])
     return ranks
 
 
-def note(ranks: dict[str, list[int]], truth: dict[str, Any], draws: dict[str, Any]) -> None:
+def note(ranks, truth, draws):
     for site, value in truth.items():
         values = draws[site].reshape(DRAWS, -1)
         below = (values < value.reshape(1, -1)).sum(0)
@@ -83,7 +89,7 @@ def note(ranks: dict[str, list[int]], truth: dict[str, Any], draws: dict[str, An
             ranks.setdefault(name, []).append(int(rank))
 
 
-def draw(by_model: dict[str, Ranks], path: Path) -> None:
+def draw(by_model, path):
     import matplotlib
 
     matplotlib.use("agg")
@@ -91,16 +97,15 @@ def draw(by_model: dict[str, Ranks], path: Path) -> None:
 
     columns = max(len(ranks[METHODS[0]]) for ranks in by_model.values())
     rows = [(model, method) for model in by_model for method in METHODS]
-    figure, axes = plt.subplots(
-        len(rows), columns, figsize=(1.9 * columns, 7.6), sharey=True, layout="constrained"
-    )
+    size = {"figsize": (1.9 * columns, 7.6), "sharey": True, "layout": "constrained"}
+    figure, axes = plt.subplots(len(rows), columns, **size)
     for line, (model, method) in zip(axes, rows, strict=True):
         histograms(line, by_model[model][method])
         line[0].set_ylabel(f"{model}\n{method}")
     figure.savefig(path, dpi=110)
 
 
-def histograms(line: Any, by_name: dict[str, list[int]]) -> None:
+def histograms(line, by_name):
     for axes in line[len(by_name) :]:
         axes.axis("off")
     for axes, (name, values) in zip(line, by_name.items(), strict=False):
@@ -111,25 +116,6 @@ def histograms(line: Any, by_name: dict[str, list[int]]) -> None:
         axes.hist(values, bins=np.linspace(0, DRAWS + 1, BINS + 1), color=colour)
         axes.set_title(f"{name}\np = {p_value:.2g}", fontsize=9)
         axes.set_xticks([])
-
-
-def main() -> None:
-    parser = hosts.parser(__doc__)
-    parser.add_argument("--sets", type=int, default=200)
-    parser.add_argument("--out", type=Path, help="folder of the picture and the ranks")
-    options = parser.parse_args()
-    torch.set_default_dtype(torch.double)
-    torch.set_num_threads(1)
-    by_model = {}
-    for model in MODELS:
-        by_model[model] = ranks = simulated(model, options.sets)
-        for method in METHODS:
-            listed = "  ".join(f"{n} {uniformity(r):.2g}" for n, r in ranks[method].items())
-            print(f"{model:12s} {method:16s} p: {listed}", flush=True)
-    if options.out:
-        draw(by_model, options.out / "simulation_based_calibration.png")
-        path = options.out / "simulation_based_calibration.json"
-        path.write_text(json.dumps(by_model) + "\n")
 
 
 if __name__ == "__main__":

@@ -20,28 +20,92 @@ before the first update there: making the parameters, capturing, tracing, compil
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import statistics
 import sys
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
-import hosts
+import harness
 import numpy as np
-from models import closed_form, perceptron, reference, standard
-from time_to_accuracy_data import EVERY, HIDDEN, PRIORS, Split
-from timing import REFERENCE, empty_cache, in_processes, processor_seconds
+from harness import REFERENCE, clocked
+from models import contender, perceptron, standard
 
-LIMIT = 0.5
+LIMIT, HIDDEN, DRAWS = 0.5, 50, 500
+PRIORS = ("empirical Bayes", "N(0, 1)")
 CONTENDERS = {
     "numpyro": ["full", "diagonal"],
     "pyro": ["full", "diagonal", "full, compiled", "diagonal, compiled"],
 }
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows in units of the training rows' standard deviations; `unit` is that of y."""
+
+    x: np.ndarray
+    y: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+    unit: float
+    number: int
+    batch: int = 32
+    every: int = 25  # updates, predictions are evaluated
+
+    @classmethod
+    def read(cls, file: Path, number: int) -> Split:
+        x, y, masks = harness.read(file, "X", "y", "test_mask")
+        test = masks[number]
+        spread = x[~test].std(0)
+        x = (x - x[~test].mean(0)) / np.where(spread > 0, spread, 1.0)
+        unit = y[~test].std()
+        y = (y - y[~test].mean()) / unit
+        parts = (part.astype(np.float32) for part in (x[~test], y[~test], x[test], y[test]))
+        return cls(*parts, float(unit), number)
+
+    def batches(self, count):
+        """Rows of so many batches at a time [count, batch]; every epoch in another order."""
+        generator, batches, whole = (
+            np.random.default_rng(self.number),
+            [],
+            len(self.x) // self.batch,
+        )
+        while True:
+            order = generator.permutation(len(self.x))
+            batches += np.split(order[: whole * self.batch], whole)
+            while len(batches) >= count:
+                yield np.stack(batches[:count])
+                batches = batches[count:]
+
+    def start(self):
+        """He's initial weights, and random hidden biases, so that kinks are spread."""
+        inputs, generator = self.x.shape[1], np.random.default_rng(self.number)
+        scales = {
+            "weight0": ((2 / inputs) ** 0.5, (inputs, HIDDEN)),
+            "bias0": (1.0, (HIDDEN,)),
+            "weight1": ((2 / HIDDEN) ** 0.5, (HIDDEN, 2)),
+            "bias1": (0.0, (2,)),
+        }
+        return {
+            name: (scale * generator.normal(size=size)).astype(np.float32)
+            for name, (scale, size) in scales.items()
+        }
+
+    def log_likelihood(self, posterior):
+        """Mean over the test rows, in the units of y, by draws from the posterior, which is given
+        by locations and scales by site."""
+        generator = np.random.default_rng(0)
+        draws = {
+            name: loc + scale * generator.normal(size=(DRAWS, *loc.shape))
+            for name, (loc, scale) in sorted(posterior.items())
+        }
+        hidden = np.maximum(self.x_test @ draws["weight0"] + draws["bias0"][:, None], 0.0)
+        loc, log_variance = np.moveaxis(hidden @ draws["weight1"] + draws["bias1"][:, None], -1, 0)
+        errors = (self.y_test - loc) ** 2 / np.exp(log_variance)
+        densities = -0.5 * (np.log(2 * np.pi) + log_variance + errors)
+        mixture = np.logaddexp.reduce(densities, axis=0) - np.log(DRAWS)
+        return float(mixture.mean() - np.log(self.unit))
 
 
 @dataclass(frozen=True)
@@ -56,48 +120,52 @@ class Training:
     best: float
 
 
-def main(arguments: list[str] | None = None) -> None:
-    options = parse(arguments)
-    names = [REFERENCE, *(options.contenders or CONTENDERS[options.host])]
-    runs = list(in_processes(trainings, itertools.product([options], range(options.splits), names)))
+def main(arguments=None):
+    options = harness.parse(
+        __doc__,
+        arguments,
+        "--host --check --out file",
+        target=(-3.2, "log-likelihood"),
+        prior=(PRIORS[0], "of the weights", PRIORS),
+        start=(0.02, "scale of all weights"),
+        rates=([1e-3, 3e-3, 1e-2], "of Adam"),
+        splits=(3, "of the file's"),
+        most=(10_000, "updates"),
+        contenders=([REFERENCE], "beside the reference; all by default"),
+    )
+    ours = [name for name in options.contenders if name != REFERENCE] or CONTENDERS[options.host]
+    names = [REFERENCE, *ours]
+    tasks = itertools.product([options], range(options.splits), names)
+    runs = list(harness.in_processes(trainings, tasks))
     results = {name: summary(runs[place :: len(names)]) for place, name in enumerate(names)}
-    for result in results.values():
+    for name, result in results.items():
         result |= ratios(result, results[REFERENCE])
-    show(results)
+        ratio = f"ratio {result['ratio']:.2f}" if result["reached"] else "not reached"
+        times = f"{result['seconds']:.2f} s, with compiling {result['with_compiling']:.2f} s"
+        print(
+            f"{name:36s} rate {result['rate']:g}, {result['updates']:.0f} updates, {times}; {ratio}"
+        )
     report(results, options)
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = hosts.parser(__doc__, "--host", "--check", "--out")
-    parser.add_argument("file", type=Path, help="set of data, such as UCI's concrete.npz")
-    parser.add_argument("--target", type=float, default=-3.2, help="log-likelihood (%(default)s)")
-    parser.add_argument("--prior", choices=PRIORS, default=PRIORS[0], help="of the weights")
-    parser.add_argument("--start", type=float, default=0.02, help="scale of all weights (0.02)")
-    parser.add_argument("--rates", type=float, nargs="+", default=[1e-3, 3e-3, 1e-2])
-    parser.add_argument("--splits", type=int, default=3, help="of the file's (%(default)s)")
-    parser.add_argument("--most", type=int, default=10_000, help="updates (%(default)s)")
-    parser.add_argument("--contenders", nargs="+", default=None, help="all by default")
-    return parser.parse_args(arguments)
-
-
-def trainings(options: argparse.Namespace, number: int, contender: str) -> list[Training]:
+def trainings(options, number, name):
     """One for each rate; runs in a process of its own, whose compilers have no caches."""
     split = Split.read(options.file, number)
-    with empty_cache():
-        host = hosts.load(options.host, threads=1)
+    with harness.empty_cache():
+        host = harness.load(options.host, threads=1)
         with host.own_parameters():
-            results = [training(host, options, contender, split, rate) for rate in options.rates]
+            results = [training(host, options, name, split, rate) for rate in options.rates]
     for result in results:
-        print(f"split {number}, {contender}: {result}", flush=True)
+        print(f"split {number}, {name}: {result}", flush=True)
     return results
 
 
-def network(host: Any, prior: str, weight: float) -> Callable:
+def network(host, prior, weight):
     """Heteroscedastic regression; each row stands for several."""
     empirical = partial(host.package.EmpiricalBayesNormal, alpha=1, beta=10)
     prior_of = dict(zip(PRIORS, (empirical, standard(host)), strict=True))[prior]
 
-    def model(x: Any, y: Any) -> None:
+    def model(x, y):
         out = perceptron(host, prior_of, (x.shape[-1], HIDDEN, 2), x)
         with host.plate("data", len(x)), host.scale(scale=weight):
             scale = host.np.exp(0.5 * out[..., 1])
@@ -106,57 +174,39 @@ def network(host: Any, prior: str, weight: float) -> Callable:
     return model
 
 
-def objective(host: Any, contender: str) -> tuple[Any, Callable]:
-    """The objective and the guide of a contender."""
-    covariance, _, compiled = contender.partition(", ")
-    if contender == REFERENCE:
-        return reference(host, contender)
-    return closed_form(host, covariance, bool(compiled))
-
-
-def training(
-    host: ModuleType, options: argparse.Namespace, contender: str, split: Split, rate: float
-) -> Training:
+def training(host, options, name, split, rate):
     """Until the target is reached, or the most updates are made."""
-    batches, best, seconds, done = split.batches(EVERY), -np.inf, 0.0, 0
-    pair, model = objective(host, contender), network(host, options.prior, split.weight)
-    make = partial(host.Training, *pair, model, split, rate, options.start)
+    batches, best, seconds, done = split.batches(split.every), -np.inf, 0.0, 0
+    model = network(host, options.prior, len(split.x) / split.batch)
+    make = partial(host.Training, *contender(host, name), model, split, rate, options.start)
     made, before = clocked(make)
     while best < options.target and done < options.most:
         seconds += clocked(lambda: made.advance(next(batches)))[1]
         best = max(best, split.log_likelihood(made.posterior()))
-        done += EVERY
+        done += split.every
     return Training(rate, best >= options.target, done, seconds, before, best)
 
 
-def clocked(function: Callable[[], Any]) -> tuple[Any, float]:
-    """What it gives, and its processor seconds, those of compilers included."""
-    start = processor_seconds()
-    result = function()
-    return result, processor_seconds() - start
-
-
-def summary(splits: list[list[Training]]) -> dict:
+def summary(splits):
     """The best rate of a contender; if none reached the target on all splits, the least seconds
     that one spent, which the target takes at least."""
-    by_rate = [_of_rate(runs) for runs in zip(*splits, strict=True)]
+    by_rate = [
+        {
+            "rate": runs[0].rate,
+            "reached": all(run.reached for run in runs),
+            "seconds": statistics.fmean(run.seconds for run in runs),
+            "updates": statistics.fmean(run.updates for run in runs),
+            "runs": [asdict(run) for run in runs],
+        }
+        for runs in zip(*splits, strict=True)
+    ]
     reached = [found for found in by_rate if found["reached"]]
     best = min(reached or by_rate, key=lambda found: found["seconds"])
     before = statistics.fmean(runs[0].before for runs in splits)
     return best | {"with_compiling": best["seconds"] + before, "rates": by_rate}
 
 
-def _of_rate(runs: tuple[Training, ...]) -> dict:
-    return {
-        "rate": runs[0].rate,
-        "reached": all(run.reached for run in runs),
-        "seconds": statistics.fmean(run.seconds for run in runs),
-        "updates": statistics.fmean(run.updates for run in runs),
-        "runs": [asdict(run) for run in runs],
-    }
-
-
-def ratios(result: dict, reference: dict) -> dict[str, float | None]:
+def ratios(result, reference):
     """Without compiling and with it; None where the target was not reached. Where the reference
     did not reach it, they are bounds from above."""
     pairs = {"ratio": "seconds", "ratio_with_compiling": "with_compiling"}
@@ -166,21 +216,13 @@ def ratios(result: dict, reference: dict) -> dict[str, float | None]:
     }
 
 
-def show(results: dict[str, dict]) -> None:
-    print(f"{'':36s} {'rate':>7s} {'updates':>8s} {'s':>7s} {'ratio':>6s} {'with compiling':>15s}")
-    for name, found in results.items():
-        cells = f"{found['rate']:7g} {found['updates']:8.0f} {found['seconds']:7.2f}"
-        ratio = f"{found['ratio']:.2f}" if found["reached"] else "not reached"
-        print(f"{name:36s} {cells} {ratio:>6s} {found['with_compiling']:8.2f}")
-
-
-def report(results: dict[str, dict], options: argparse.Namespace) -> None:
+def report(results, options):
     """Write the results, and fail where the limit is not kept."""
-    head = {"backend": options.host, "machine": hosts.described(options.host)}
+    head = {"backend": options.host, "machine": harness.described(options.host)}
     protocol = ("prior", "target", "start", "splits", "most")
     head |= {name: getattr(options, name) for name in protocol}
     head |= {"data": options.file.stem, "limit": LIMIT}
-    hosts.write(options.out, head | {"contenders": results})
+    harness.write(options.out, head | {"contenders": results})
     ours = [found["ratio"] for name, found in results.items() if name != REFERENCE]
     best = min((ratio for ratio in ours if ratio is not None), default=np.inf)
     if options.check and best > LIMIT:

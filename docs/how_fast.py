@@ -28,7 +28,7 @@ PAGE = Path(__file__).with_suffix(".md")
 FOLDER = PAGE.parent / "experiments" / "how_fast"
 HOSTS = {"pyro": "Pyro", "numpyro": "NumPyro"}
 LARGE = "784-400-400-10"  # of step_time.py
-LIMIT, LARGEST = "both", 1.25  # of step_limits.py
+LIMIT, LARGEST = "both", 1.25  # of step_time.py, too
 
 
 def read(folder: Path, kind: str) -> list[dict[str, Any]]:

@@ -131,7 +131,7 @@ STORED += [("numpyro", "layer norm")]
 @pytest.mark.parametrize(("host", "name"), COMPARED)
 def test_elbo_agrees_with_samples(benchmark, host, name):
     model, data = benchmark.models(host)[name]
-    module = benchmark.hosts.load(host)
+    module = benchmark.harness.load(host)
     row = benchmark.compare(module, name, model, data, samples=300, steps=STEPS[host])
     assert row.agrees, row
     assert row.standard_error < 0.02 * abs(row.sampled), "too few samples to tell"

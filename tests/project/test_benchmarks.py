@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from argparse import Namespace
-from dataclasses import replace
 from itertools import starmap
 from pathlib import Path
 
@@ -25,7 +24,7 @@ def test_step_time(tmp_path, monkeypatch, host, contenders):
     """In NumPyro beside one reference, since XLA compiles every contender."""
     import step_time
 
-    plan = replace(step_time.PLANS["numpyro"], references=(step_time.SAMPLED,), two_heads=False)
+    plan = step_time.PLANS["numpyro"] | {"references": (step_time.SAMPLED,), "two_heads": False}
     monkeypatch.setitem(step_time.PLANS, "numpyro", plan)
     out = tmp_path / "time.json"
     few = ["--repeats", "1", "--small-only", "--no-compiled"]
@@ -80,8 +79,8 @@ def test_first_steps(tmp_path, monkeypatch, host, part):
 
     monkeypatch.setattr(compilers, "compile_graph", counted)
     monkeypatch.setattr(first_steps, "in_processes", starmap)
-    load = first_steps.hosts.load  # which would keep the worker to one processor
-    monkeypatch.setattr(first_steps.hosts, "load", lambda name, threads: load(name))
+    load = first_steps.harness.load  # which would keep the worker to one processor
+    monkeypatch.setattr(first_steps.harness, "load", lambda name, threads: load(name))
     out = tmp_path / "first.json"
     first_steps.main(f"--host {host} --only {part} --depths 0 --out {out}".split())
     found = json.loads(out.read_text())
@@ -93,9 +92,9 @@ def test_first_steps(tmp_path, monkeypatch, host, part):
 
 
 def test_processes_of_their_own():
-    import timing
+    import harness
 
-    assert len({os.getpid(), *timing.in_processes(os.getpid, [(), ()])}) == 3
+    assert len({os.getpid(), *harness.in_processes(os.getpid, [(), ()])}) == 3
 
 
 def test_imports_are_timed_in_fresh_interpreters(tmp_path, monkeypatch):

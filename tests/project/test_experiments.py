@@ -32,7 +32,7 @@ def test_tables_are_those_of_the_files(experiments):
 WRITTEN = {
     "at_the_optimum": "benchmarks/at_the_optimum.py",
     "layers_at_the_optimum": "benchmarks/layers_at_the_optimum.py",
-    "experiments/posteriordb": "benchmarks/posteriordb_report.py",
+    "experiments/posteriordb": "benchmarks/posteriordb.py",
     "how_fast": "docs/how_fast.py",
     "models_tried": "docs/models_tried.py",
     "rule_books": "docs/rule_books.py",

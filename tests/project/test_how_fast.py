@@ -27,7 +27,7 @@ def _scripts_on_path(monkeypatch):
 @pytest.fixture
 def split(tmp_path):
     """A line with noise, in a file as the sets of data have them."""
-    from time_to_accuracy_data import Split
+    from time_to_accuracy import Split
 
     generator = np.random.default_rng(0)
     x, test = generator.normal(size=[80, 2]), np.arange(80) % 4 == 0
@@ -49,10 +49,10 @@ def test_updates(tmp_path):
 
 @pytest.mark.parametrize(("host", "count"), [("pyro", 8), ("numpyro", 2)])
 def test_a_step_of_the_activations(host, count):
-    import hosts
+    import harness
     import net_speed
 
-    module = hosts.load(host)
+    module = harness.load(host)
     for name in net_speed.ACTIVATIONS[:count]:
         step = net_speed.layer_step(module, (13, 4, 2), 5, name)
         step()
@@ -60,7 +60,7 @@ def test_a_step_of_the_activations(host, count):
 
 
 def test_growth_and_limits():
-    from net_speed_rows import Growth, Measured, Row, exceeded
+    from harness import Growth, Measured, Row, exceeded
 
     def measured(seconds):
         return Measured("", seconds, 2 * seconds)
@@ -96,10 +96,10 @@ def test_log_likelihood_of_a_known_posterior(split):
 
 @pytest.mark.parametrize(("host", "prior"), [("pyro", "N(0, 1)"), ("numpyro", "empirical Bayes")])
 def test_both_reach_a_target(split, host, prior):
-    import hosts
+    import harness
     import time_to_accuracy
 
-    steps = hosts.load(host)
+    steps = harness.load(host)
     options = argparse.Namespace(target=-2.0, most=1000, start=0.01, prior=prior)
     contenders = [time_to_accuracy.REFERENCE, *time_to_accuracy.CONTENDERS[host][:2]]
     found = {

@@ -24,7 +24,7 @@ def peers(monkeypatch):
 def test_contenders_are_functions_of_these_files(peers):
     for contenders in peers.TASKS.values():
         for where in contenders.values():
-            module, function = where.split(".")
+            module, function = where.partition(":")[0].split(".")
             text = (ROOT / "benchmarks" / f"{module}.py").read_text(encoding="utf-8")
             names = [part.name for part in ast.parse(text).body if hasattr(part, "name")]
             assert function in names
@@ -61,7 +61,7 @@ def uci(peers):
 
 def test_contenders_of_the_uci_sets_are_functions_of_these_files(uci):
     for where in uci.CONTENDERS.values():
-        module, function = where.split(".")
+        module, function = where.partition(":")[0].split(".")
         text = (ROOT / "benchmarks" / f"{module}.py").read_text(encoding="utf-8")
         assert function in [part.name for part in ast.parse(text).body if hasattr(part, "name")]
 
@@ -88,18 +88,17 @@ def test_the_check_of_the_uci_sets_can_fail(uci):
     )  # no error of one
 
 
-def test_a_mixture_of_normals(uci):
-    data = uci.Split(*(np.zeros(0),) * 3, np.array([0.5]), 1.0)
-    found = uci.mixture(1.0, data, np.array([[0.0], [1.0]]), np.array([[1.0], [2.0]]))
+def test_a_mixture_of_normals(peers):
+    data = peers.Split(*(np.zeros(0),) * 3, np.array([0.5]))
+    found = peers.of_draws(1.0, data, np.array([[0.0], [1.0]]), np.array([[1.0], [2.0]]))
     expected = [np.exp(-0.125), np.exp(-0.03125) / 2]
     np.testing.assert_allclose(np.exp(found.log_density), np.mean(expected) / np.sqrt(2 * np.pi))
 
 
 def test_this_library_is_calibrated_on_the_regression(peers):
-    import peers_pyro
-
     data = peers.split(0)
-    found = peers.summary(peers_pyro.ours("regression", data), data)
+    contender = peers.contender(peers.TASKS["regression"]["this library, Pyro"], "regression")
+    found = peers.summary(contender(data), data)
     assert 0.8 < found["inside"] < 0.98
     assert -1.2 < found["log_likelihood"] < -1.0
     assert len(found["deviations"]) == 10
