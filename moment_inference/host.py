@@ -13,7 +13,17 @@ from moment_inference.optimisation.rounds import DeterministicLoss
 
 Quantity = str | Callable[[dict[str, Any]], Any]  # a site, or a function of the model's sites
 Site = Any  # the framework's message of a site, a dictionary
+Plates = Mapping[str, tuple[int, int]]  # by name: axis, counted from the right, and size
 Tree = Any  # nested containers of the framework's arrays
+
+
+def plate_axes(site: Any) -> Plates:
+    """Return axis (negative) and size of each vectorised plate around a site."""
+    return {
+        frame.name: (frame.dim, frame.size)
+        for frame in site["cond_indep_stack"]
+        if frame.dim is not None
+    }
 
 
 class Linearised(Protocol):

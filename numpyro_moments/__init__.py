@@ -25,11 +25,11 @@ from moment_guides.numpyro.mean_field import DVIGuide
 from moment_guides.numpyro.sparse_priors import Horseshoe, HorseshoeReparam, LogUniform
 from moment_guides.numpyro.tridiagonal import TridiagonalGuide
 from moment_guides.numpyro.vbp import VBPGuide
-from moment_inference.criticism.attribution import Attribution
+from moment_inference.errors import NarrowerVarianceWarning, NotAnOptimum
 from moment_inference.optimisation.outcome import Fit
 from moment_inference.optimisation.storage.files import StoredFileError
 from moment_inference.optimisation.training import Progress
-from moment_inference.response.problem import NarrowerVarianceWarning, NotAnOptimum
+from moment_inference.prediction.attribution import Attribution
 from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from numpyro_moments import units
 from numpyro_moments.draws.starts import init_to_fit

@@ -17,7 +17,7 @@ from moment_calculus.numerics.pareto import (
     log_sum_exp,
     smooth_weights,
 )
-from moment_inference.response.problem import check_reliable
+from moment_inference.errors import check_reliable
 from moment_inference.response.response import MIN_PROPOSALS, PROPOSALS_PER_DRAW, Response
 
 Arrays = Mapping[str, np.ndarray]  # by site

@@ -12,8 +12,8 @@ import numpy as np
 
 from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.predictions.marginals import BinaryMarginal, ClassMarginal
-from moment_inference.criticism.display import aligned, data_frame
 from moment_inference.criticism.model_with_draws import split_arguments
+from moment_inference.display import aligned, data_frame
 
 SHARES = (*np.linspace(0.0, 0.9, 19), 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.995)
 INDEX_BYTES = 4  # of the place of a weight that is kept alone

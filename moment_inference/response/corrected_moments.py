@@ -15,14 +15,10 @@ from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.numerics.quadrature import gauss_hermite
 from moment_calculus.predictions.site import central_levels
+from moment_inference.errors import FlatDirection, NarrowerVarianceWarning
 from moment_inference.optimisation.summary import site_table
 from moment_inference.response.inverse_curvature import InverseCurvature, Selection
-from moment_inference.response.problem import (
-    FlatDirection,
-    Latent,
-    NarrowerVarianceWarning,
-    Problem,
-)
+from moment_inference.response.problem import Latent, Problem
 
 POINTS = 64  # of the quadrature of a transform
 DRAWS = 10_000  # of sites whose coordinates are mixed on their supports

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-Plates = Mapping[str, tuple[int, int]]  # by name: axis, counted from the right, and size
+from moment_inference.host import Plates, plate_axes
 
 
 @dataclass(frozen=True)
@@ -74,15 +74,6 @@ class Data:
                     f"it inside the plate {listed}: what a datum adds to the loss is not known; "
                     "use DVIGuide or AutoNormal"
                 )
-
-
-def plate_axes(site: Any) -> Plates:
-    """Return axis (negative) and size of each vectorised plate around a site."""
-    return {
-        frame.name: (frame.dim, frame.size)
-        for frame in site["cond_indep_stack"]
-        if frame.dim is not None
-    }
 
 
 def _unclear(plates: Mapping[str, Plates], datum: str | None) -> ValueError:

@@ -9,16 +9,10 @@ from typing import Protocol
 
 import numpy as np
 
+from moment_inference.errors import FlatDirection, Indefinite, NotAnOptimum, Undetermined
 from moment_inference.host import Linearised, ParameterArray
 from moment_inference.optimisation.rounds import DeterministicLoss
-from moment_inference.response.problem import (
-    FlatDirection,
-    Indefinite,
-    Latent,
-    NotAnOptimum,
-    Problem,
-    Undetermined,
-)
+from moment_inference.response.problem import Latent, Problem
 from moment_inference.response.solvers import Arrow, ConjugateGradients, Dense, Partition
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,15 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import namespace, to_numpy
-from moment_calculus.numerics.pareto import EVEN, FEW, ImportanceWeights, largest_reliable_shape
 from moment_calculus.operations.shapes.coordinates import coordinates_of
 from moment_calculus.predictions.moments import Moments
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.deferred import Composite
-from moment_inference.host import Linearised, Perturbation, Program, Quantity, Site, Tree
-from moment_inference.response.data import Data, plate_axes
+from moment_inference.errors import not_gaussian
+from moment_inference.host import (
+    Linearised,
+    Perturbation,
+    Program,
+    Quantity,
+    Site,
+    Tree,
+    plate_axes,
+)
+from moment_inference.response.data import Data
 from moment_inference.response.random_parameters import RandomParameters
 
 LONG_AXIS = 100  # shortest axis without a plate whose elements may be independent of each other
@@ -267,84 +274,3 @@ def _random_parameters(program: Program, sites: Mapping[str, Site]) -> dict[str,
         for name, parts in found.items()
         if parts
     }
-
-
-class NotAnOptimum(ValueError):
-    """The parameters are no optimum of the loss, so that its curvature there says nothing."""
-
-
-class NarrowerVarianceWarning(UserWarning):
-    """Corrected variances are smaller than the guide's, which is rare for a mean-field guide."""
-
-
-class FlatDirection(ValueError):
-    """A quantity depends on a direction that neither priors nor data determine."""
-
-
-class Indefinite(Exception):
-    """A matrix has a direction [n] of negative curvature."""
-
-    def __init__(self, eigenvalue: float, direction: np.ndarray) -> None:
-        super().__init__(eigenvalue)
-        self.eigenvalue, self.direction = eigenvalue, direction
-
-
-class Undetermined(Exception):
-    """A quantity depends on a direction [n] along which the loss is flat."""
-
-    def __init__(self, direction: np.ndarray) -> None:
-        super().__init__()
-        self.direction = direction
-
-
-WITHOUT_NOISE = (
-    "linear response takes all data at once, and an objective without draws, such as "
-    "objective=DeterministicELBO()"
-)
-
-
-def parameter_names_error(given: Iterable[str], known: Iterable[str]) -> ValueError:
-    """Return the error for parameters with other names than those of model and guide."""
-    listed = [", ".join(map(repr, sorted(names))) or "nothing" for names in (given, known)]
-    return ValueError(
-        f"params has {listed[0]}; model and guide have {listed[1]}: pass what "
-        "fit(model, guide, ...).params is"
-    )
-
-
-def parameter_shape_error(name: str, given: Iterable[int], known: Iterable[int]) -> ValueError:
-    """Return the error for a parameter with another shape than in model and guide."""
-    return ValueError(
-        f"parameter '{name}' has the shape {tuple(given)} in params, and {tuple(known)} in model "
-        "and guide"
-    )
-
-
-def not_gaussian(site: str) -> UnsupportedMoments:
-    """Return the error for a site that is no elementwise function of a Gaussian."""
-    return UnsupportedMoments(
-        f"the guide's site '{site}' is no elementwise function of a Gaussian: it has no "
-        "unconstrained coordinates",
-        sites=[site],
-        remedy="use DVIGuide, or another guide whose sites are Gaussian on the unconstrained space",
-    )
-
-
-def check_reliable(weights: ImportanceWeights, source: str, sites: Iterable[str]) -> None:
-    """Raise UnsupportedMoments if weights of draws of ``source`` are unreliable."""
-    if weights.is_reliable:
-        return
-    limit = largest_reliable_shape(weights.log.shape[-1])
-    raise UnsupportedMoments(
-        f"the importance weights of draws of {source} cannot be trusted: their k̂ is {weights}; "
-        f"they can with k̂ up to {limit:.2f} and {FEW:.0%} effective, or more than {EVEN:.0%} "
-        "effective",
-        sites=sites,
-        remedy="leave importance_weights out for what the approximation itself says, or use other "
-        "coordinates (centred where data are many, else not), a guide with covariances, or NUTS",
-    )
-
-
-def unknown_site(name: str, sites: Iterable[str]) -> ValueError:
-    """Return the error for a name that is no site of the model."""
-    return ValueError(f"{name!r} is no site of the model; there are {', '.join(map(repr, sites))}")

@@ -13,10 +13,11 @@ from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.numerics.pareto import ImportanceWeights, check_ratios, smooth_weights
 from moment_calculus.predictions.moments import Moments
 from moment_calculus.predictions.site import checked_count
+from moment_inference.errors import check_reliable
 from moment_inference.host import Linearised, Perturbation, Quantity
 from moment_inference.response.corrected_moments import CorrectedMoments
 from moment_inference.response.inverse_curvature import ENTRIES, MOST
-from moment_inference.response.problem import Quantities, check_reliable
+from moment_inference.response.problem import Quantities
 
 FEWER_ROWS = "predict fewer rows at once"
 DRAWS = 10_000  # for weighted moments

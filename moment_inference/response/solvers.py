@@ -9,8 +9,8 @@ import numpy as np
 import scipy
 from numpy.linalg import LinAlgError
 
+from moment_inference.errors import Indefinite, Undetermined
 from moment_inference.host import Linearised
-from moment_inference.response.problem import Indefinite, Undetermined
 
 NULL = 1e-12  # curvature, relative to the largest, that may be nothing but rounding
 FLAT = 1e-4  # relative negative curvature that redundant parameters have near an optimum

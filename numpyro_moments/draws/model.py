@@ -22,8 +22,8 @@ from moment_inference.criticism.model_with_draws import (
     constant_data,
     part_of_plate,
 )
-from moment_inference.response.data import plate_axes
-from moment_inference.response.problem import unknown_site
+from moment_inference.errors import unknown_site
+from moment_inference.host import plate_axes
 from numpyro_moments.draws.by_numpy import DrawnByNumPy
 from numpyro_moments.evaluation.arguments import Precision, Static, apart
 from numpyro_moments.evaluation.failure_causes import observe

@@ -17,6 +17,7 @@ from jax.flatten_util import ravel_pytree
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
+from moment_inference.errors import parameter_names_error
 from moment_inference.objectives.by_draws import warn_unless_confirmed
 from moment_inference.objectives.observations import expecting_observations
 from moment_inference.objectives.starts import finite_vector, with_valid_start
@@ -38,7 +39,6 @@ from moment_inference.optimisation.rounds import cached, initial_outcome
 from moment_inference.optimisation.storage.trainings import Checkpoint, data_digest, fitted
 from moment_inference.optimisation.training import Progress, Trainer, write_below_bar
 from moment_inference.optimisation.weighting import PlateScaling
-from moment_inference.response.problem import parameter_names_error
 from numpyro_moments.evaluation.arguments import checked, in_jax, is_array
 from numpyro_moments.evaluation.failure_causes import refuse_nonfinite_inputs
 from numpyro_moments.fitting.flat_loss import FlatLoss, multiplied_start

@@ -22,6 +22,12 @@ from numpyro.primitives import Messenger
 
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import Propagation
+from moment_inference.errors import (
+    WITHOUT_NOISE,
+    parameter_names_error,
+    parameter_shape_error,
+    unknown_site,
+)
 from moment_inference.host import ParameterArray, Quantity, Tree
 from moment_inference.objectives.remembered import described
 from moment_inference.optimisation.minimiser import check_deterministic, check_no_subsample
@@ -29,12 +35,6 @@ from moment_inference.optimisation.rounds import DeterministicLoss
 from moment_inference.optimisation.storage.trainings import flattened
 from moment_inference.optimisation.weighting import scale_by
 from moment_inference.response.data import Data
-from moment_inference.response.problem import (
-    WITHOUT_NOISE,
-    parameter_names_error,
-    parameter_shape_error,
-    unknown_site,
-)
 from numpyro_moments.draws.model import NumPyroModel
 from numpyro_moments.evaluation.arguments import Precision, in_jax
 from numpyro_moments.fitting.flat_loss import FlatLoss, locations_by_scale

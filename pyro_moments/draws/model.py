@@ -32,8 +32,8 @@ from moment_inference.criticism.model_with_draws import (
     constant_data,
     part_of_plate,
 )
-from moment_inference.response.data import plate_axes
-from moment_inference.response.problem import unknown_site
+from moment_inference.errors import unknown_site
+from moment_inference.host import plate_axes
 from pyro_moments._host import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from pyro_moments.evaluation.failure_causes import observe, prepared
 from pyro_moments.evaluation.wrappers import WRAPPERS

@@ -15,8 +15,8 @@ from pyro import poutine
 from torch.distributions import transform_to
 
 from moment_calculus.errors import warn_user
+from moment_inference.errors import parameter_names_error, parameter_shape_error
 from moment_inference.optimisation.outcome import Fit
-from moment_inference.response.problem import parameter_names_error, parameter_shape_error
 from pyro_moments._host import tree_map
 from pyro_moments.sites.messenger import modules_of
 

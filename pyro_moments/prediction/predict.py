@@ -29,14 +29,14 @@ from moment_calculus.predictions.site import (
 from moment_calculus.rulebooks import propagation_by
 from moment_calculus.values.propagation import Propagation, RuleBook, check_choice
 from moment_guides.families.drawn_sites import with_shared_draws
-from moment_inference.criticism.attribution import (
+from moment_inference.objectives.options import check_particles
+from moment_inference.objectives.remembered import kind_of, remembered_objective
+from moment_inference.optimisation.outcome import Fit
+from moment_inference.prediction.attribution import (
     Attribution,
     attribution_of,
     moments_with_attribution,
 )
-from moment_inference.objectives.options import check_particles
-from moment_inference.objectives.remembered import kind_of, remembered_objective
-from moment_inference.optimisation.outcome import Fit
 from pyro_moments._host import tree_flatten, tree_leaves, tree_unflatten
 from pyro_moments.evaluation.arguments import checked
 from pyro_moments.evaluation.failure_causes import diagnose_errors, explain_predictions

@@ -20,11 +20,11 @@ from torch.distributions.transforms import Transform
 from moment_calculus.errors import not_in_guide
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import Propagation
+from moment_inference.errors import WITHOUT_NOISE, unknown_site
 from moment_inference.host import ParameterArray, Quantity, Tree
 from moment_inference.objectives.remembered import described
 from moment_inference.optimisation.rounds import DeterministicLoss
 from moment_inference.response.data import Data
-from moment_inference.response.problem import WITHOUT_NOISE, unknown_site
 from pyro_moments._host import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from pyro_moments.draws.model import PyroModel
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap

@@ -12,7 +12,8 @@ import scipy.stats
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss, log_loss
 
-from moment_inference.criticism import arviz_access, display
+from moment_inference import display
+from moment_inference.criticism import arviz_access
 from pyro_moments import ClassCalibration, calibration
 from tests.criticism.predicted import LOC, SCALE, SIZE, predicted
 

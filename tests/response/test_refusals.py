@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from moment_inference.response.problem import NarrowerVarianceWarning, NotAnOptimum
+from moment_inference.errors import NarrowerVarianceWarning, NotAnOptimum
 from tests.checks.marks import IN_PYRO
 from tests.response.models import doubles, generalised, mean_field, response
 from tests.response.oracle import NOISE, regression

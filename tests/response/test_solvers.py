@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from moment_inference.response.problem import Indefinite, Undetermined
+from moment_inference.errors import Indefinite, Undetermined
 from moment_inference.response.solvers import Arrow, ConjugateGradients, Dense, Partition
 
 ELEMENTS, INSIDE, BORDER = 12, 3, 4

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from moment_calculus.errors import UnsupportedMoments
+from moment_inference.errors import NarrowerVarianceWarning
 from moment_inference.optimisation.storage.files import StoredFileError
-from moment_inference.response.problem import NarrowerVarianceWarning
 from tests.checks.jaxprs import by_numpy
 from tests.checks.marks import IN_PYRO
 from tests.fitting.models import fresh, started

@@ -21,7 +21,7 @@ from moment_inference.criticism.accuracy.measures import (
     accumulate,
     error_measures,
 )
-from moment_inference.criticism.display import aligned, data_frame, plot_accuracy
+from moment_inference.display import aligned, data_frame, plot_accuracy
 
 LARGE = 0.1  # error from which the text says "breaks" instead of "departs"
 HEADINGS = (

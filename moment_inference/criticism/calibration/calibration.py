@@ -32,7 +32,7 @@ from moment_inference.criticism.calibration.coverage import (
     coverage_of,
     to_framework,
 )
-from moment_inference.criticism.display import INTERVALS, plot_coverage, plot_pit, scores_table
+from moment_inference.display import INTERVALS, plot_coverage, plot_pit, scores_table
 
 DEFAULT_MASSES = (0.5, 0.8, 0.9, 0.95)
 

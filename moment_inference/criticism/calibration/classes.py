@@ -19,7 +19,7 @@ from moment_inference.criticism.calibration.coverage import (
     first,
     to_framework,
 )
-from moment_inference.criticism.display import numeric_table, plot_reliability, scores_table
+from moment_inference.display import numeric_table, plot_reliability, scores_table
 
 BINS = 15  # Guo et al. 2017
 

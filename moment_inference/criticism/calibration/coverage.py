@@ -10,7 +10,7 @@ import numpy as np
 
 from moment_calculus.numerics.arrays import Array, device, has_double, namespace, to_numpy
 from moment_calculus.predictions.site import PredictedSite
-from moment_inference.criticism.display import numeric_table
+from moment_inference.display import numeric_table
 
 
 def checked_prediction(prediction: Any) -> PredictedSite:

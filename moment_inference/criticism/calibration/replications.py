@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from moment_inference.criticism.arviz_access import effective_draws, group_of, replications_of
-from moment_inference.criticism.display import data_frame
 from moment_inference.criticism.model_with_draws import as_inference_data
+from moment_inference.display import data_frame
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -25,9 +25,9 @@ from moment_inference.criticism.comparison.differences import (
     SiteComparison,
     compare_sites,
 )
-from moment_inference.criticism.display import aligned, data_frame, plot_comparison
 from moment_inference.criticism.draws import Draws
 from moment_inference.criticism.fitted_model import LINEAR_RESPONSE, RESPONSE_ERRORS, FittedModel
+from moment_inference.display import aligned, data_frame, plot_comparison
 
 CHAINS = "NUTS"
 

@@ -20,8 +20,8 @@ from moment_inference.criticism.diagnosis.gain import check_gain
 from moment_inference.criticism.diagnosis.inputs import MAX_ENTRIES, DiagnosisInputs
 from moment_inference.criticism.draws import Arrays, most_influential
 from moment_inference.criticism.fitted_model import LINEAR_RESPONSE, RESPONSE_ERRORS, FittedModel
+from moment_inference.errors import NotAnOptimum
 from moment_inference.optimisation.outcome import AGREES, CANNOT_TELL, NOT_RUN, ByDraws
-from moment_inference.response.problem import NotAnOptimum
 from moment_inference.response.response import Response
 
 NARROW, WIDE = 0.8, 1.25  # ratios to the right standard deviations beyond which they are wrong

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from moment_inference.criticism.display import aligned
+from moment_inference.display import aligned
 
 WIDTH = 100
 SERIES = 4  # sites of one numbered series from which on they share a line

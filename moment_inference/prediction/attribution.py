@@ -12,7 +12,7 @@ from moment_calculus.numerics.arrays import Array, namespace, to_numpy
 from moment_calculus.operations.backward.settled import asked_value
 from moment_calculus.operations.backward.shares import Share, shares_of
 from moment_calculus.predictions.moments import Moments, moments_of_value, refuse_attribution
-from moment_inference.criticism.display import data_frame, new_axes, numeric_table
+from moment_inference.display import data_frame, new_axes, numeric_table
 
 OBSERVATION = "observation"  # kind of the noise of the likelihood
 RULE = "rule of the likelihood"  # kind of what its rule adds to the sum of the shares

@@ -1,0 +1,1 @@
+"""What a prediction is made of, and its form as bytes."""
