@@ -11,17 +11,17 @@ from typing import Any
 from moment_calculus.numerics.private_apis import is_constant
 from moment_calculus.operations import catalogue as ops
 from numpyro_moments._host import ClosedJaxpr, Jaxpr
+from numpyro_moments.rules import elementwise
 from numpyro_moments.rules.shapes.moves import MOVES
+from numpyro_moments.rules.table import RULES
 
 Axes = Sequence[int | None]  # of the rows in each operand; None for those without rows
-_ELEMENTWISE = frozenset(
-    "abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil "
-    "clamp copy_p cos cosh digamma div eq erf erf_inv erfc exp exp2 expm1 "
-    "floor ge gt igamma igammac imag integer_pow is_finite le lgamma log log1p logistic lt "
-    "max min mul name ne neg nextafter not or polygamma pow real reduce_precision regularized_"
-    "incomplete_beta rem round rsqrt select_n sign sin sinh sqrt square stop_gradient sub tan tanh "
-    "xor zeta".split()
-)
+# Primitives without moments that compute element by element, beside those of the rules.
+_ELEMENTWISE = (
+    "copy_p igamma igammac imag name polygamma real reduce_precision regularized_incomplete_beta "
+    "stop_gradient zeta"
+).split()
+_ELEMENTWISE += [name for name, rule in RULES.items() if rule.__module__ == elementwise.__name__]
 _REDUCTIONS = frozenset(
     "argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum".split()
 )

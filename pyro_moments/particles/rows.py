@@ -15,8 +15,10 @@ import torch.nn.functional as F
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values.propagation import FunctionRegistry
 from pyro_moments._host import tree_leaves
+from pyro_moments.rules.elementwise import activations, arithmetic
 from pyro_moments.rules.elementwise.dropout import bernoulli_draw
-from pyro_moments.rules.table import VIEWS, named
+from pyro_moments.rules.table import IN_PLACE, VIEWS, named
+from pyro_moments.rules.table import RULES as MOMENTS
 
 Tensor = torch.Tensor
 Rule = Callable[..., int | None]
@@ -46,26 +48,23 @@ def _common_row_axis(operands: Any) -> int | None:
     return axes.pop() if len(axes) == 1 else None
 
 
-_BINARY = "add sub mul truediv pow floordiv mod and or xor".split()
-_UNARY = (
-    "abs acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bernoulli "
-    "broadcast_tensors ceil celu clamp clamp_max clamp_min clone contiguous cos cosh detach "
-    "digamma div double dropout elu eq erf erfc erfinv exp exp2 expand_as expm1 float floor "
-    "ge gelu gt hardsigmoid hardswish hardtanh isfinite isinf isnan le leaky_relu lerp lgamma "
-    "log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or logit "
-    "logsigmoid lt masked_fill maximum minimum mish mul multiply mvlgamma nan_to_num ne neg "
-    "negative ones_like positive pow prelu reciprocal relu relu6 round rsqrt rsub selu sigmoid "
-    "sign silu sin sinh softplus softsign sqrt square sub subtract tan tanh tanhshrink threshold "
-    "to true_divide type_as where xlogy zeros_like"
+_MODULES = (activations.__name__, arithmetic.__name__)  # of rules of elementwise functions
+# Functions that compute element by element, beside those of these rules.
+_ELEMENTWISE = (
+    "atan2 atanh bernoulli broadcast_tensors ceil clone contiguous detach double dropout eq erfinv "
+    "expand_as float floor ge gt le logical_and logical_not logical_or logit lt mvlgamma ne "
+    "ones_like round tan to type_as xlogy zeros_like __div__ __invert__ __eq__ __ne__ __lt__ __le__"
+    " __gt__ __ge__ __mod__ __rmod__ __floordiv__ __rfloordiv__ __and__ __rand__ __or__ __ror__ "
+    "__xor__ __rxor__"
 ).split()
 
 
 @RULES.register(
     bernoulli_draw,
-    *named(*_UNARY),
-    *named(*(f"__{start}{name}__" for name in _BINARY for start in ("", "r"))),
-    *named("__neg__", "__abs__", "__invert__", "__pos__", "__div__", "__rdiv__"),
-    *named(*(f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge"))),
+    *named(*_ELEMENTWISE),
+    *{f for f, rule in MOMENTS.items() if rule.__module__ in _MODULES}.difference(
+        named("glu"), IN_PLACE
+    ),
 )
 def _elementwise(
     *operands: Any, inplace: bool = False, out: Any = None, **named_: Any
