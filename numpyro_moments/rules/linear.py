@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
-from numpyro_moments.rules.table import moment_rule, refused
+from numpyro_moments.rules.table import moment_rule, refused, register_made
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -58,28 +59,22 @@ def reduce_sum(x: Value, *, axes: Any, **_: Any) -> Any:
     return ops.reduce_sum(x, axes)
 
 
-@moment_rule("reduce_prod")
-def reduce_prod(x: Value, *, axes: Any, **_: Any) -> Value:
-    """Serve ``jnp.prod`` of independent components, or of two."""
-    for axis in sorted(axes, reverse=True):
-        x = ops.product(x, axis)
-    return x
+def _axis_by_axis(of_axis: Callable[[Value, int], Value]) -> Callable:
+    def rule(x: Value, *, axes: Any, **_: Any) -> Value:
+        for axis in sorted(axes, reverse=True):
+            x = of_axis(x, axis)
+        return x
+
+    return rule
 
 
-@moment_rule("reduce_max")
-def reduce_max(x: Value, *, axes: Any, **_: Any) -> Value:
-    """Serve ``jnp.max`` over one axis after the other."""
-    for axis in sorted(axes, reverse=True):
-        x = ops.axis_maximum(x, axis)
-    return x
-
-
-@moment_rule("reduce_min")
-def reduce_min(x: Value, *, axes: Any, **_: Any) -> Value:
-    """Serve ``jnp.min`` over one axis after the other."""
-    for axis in sorted(axes, reverse=True):
-        x = ops.axis_minimum(x, axis)
-    return x
+# Reductions over one axis after the other, with what users write.
+for _primitive, _of_axis, _spelling in (
+    ("reduce_prod", ops.product, "``jnp.prod`` of independent components, or of two"),
+    ("reduce_max", ops.axis_maximum, "``jnp.max`` over one axis after the other"),
+    ("reduce_min", ops.axis_minimum, "``jnp.min`` over one axis after the other"),
+):
+    register_made(_primitive, _axis_by_axis(_of_axis), f"Serve {_spelling}.")
 
 
 @moment_rule("cumsum")

@@ -12,7 +12,7 @@ from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
-from numpyro_moments.rules.shapes.moves import pad_array, padded
+from numpyro_moments.rules.shapes.moves import pad_array
 from numpyro_moments.rules.table import moment_rule, refused
 
 
@@ -60,7 +60,7 @@ def conv_general_dilated(
         weight_features=weight[0],
         groups=feature_group_count * batch_group_count,
     )
-    return ops.convolution(padded(lhs, config), rhs, kernel, layout)
+    return ops.convolution(ops.padded(lhs, pad_array, config), rhs, kernel, layout)
 
 
 def _windows(sizes: Any, strides: Any, dilations: Any) -> ops.Windows:
@@ -100,7 +100,9 @@ def reduce_window_sum(
 ) -> Value:
     """Serve ``flax.linen.avg_pool`` and ``jax.lax.reduce_window`` with ``jax.lax.add``."""
     windows = _windows(window_dimensions, window_strides, window_dilation)
-    return ops.window_sum(padded(x, _config(padding, base_dilation)), windows, sum_array)
+    return ops.window_sum(
+        ops.padded(x, pad_array, _config(padding, base_dilation)), windows, sum_array
+    )
 
 
 def _extreme(rule: Any, x: Value, options: Any) -> Value:
@@ -116,7 +118,7 @@ def _extreme(rule: Any, x: Value, options: Any) -> Value:
             remedy="leave base_dilation= out" + OR_DRAW,
         )
     outside = [(max(low, 0), max(high, 0)) for low, high, _ in config]
-    return rule(padded(x, config), windows, outside)
+    return rule(ops.padded(x, pad_array, config), windows, outside)
 
 
 @moment_rule("reduce_window_max")

@@ -23,7 +23,7 @@ from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.protocols import Rewritable, Switched
 from moment_calculus.values.spread import batch_shape, none_or_all, strongest_ties
 
-__all__ = ["Config", "concatenate", "pad", "stack", "with_rows"]
+__all__ = ["Config", "concatenate", "pad", "padded", "stack", "with_rows"]
 
 
 class _Parts(Rewritable, Switched):
@@ -339,3 +339,12 @@ def pad(value: Value, kernel: PadKernel, config: Config, fill: Any = 0.0) -> Gau
     result = moved(step, value.axis, dense=value.has_covariance, joint=known, ties=ties)
     result.mean = kernel(value.mean, config, fill)
     return result
+
+
+def padded(operand: Any, kernel: PadKernel, config: Config) -> Any:
+    """Return a value or array with zeros around and between its entries, by its axes."""
+    if not any(any(entry) for entry in config):
+        return operand
+    return (
+        pad(operand, kernel, config) if hasattr(operand, "sites") else kernel(operand, config, 0.0)
+    )

@@ -5,6 +5,7 @@ Slices of the feature axis keep their exact joint covariance.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,6 +54,7 @@ __all__ = [
     "index",
     "index_axes",
     "require_certain",
+    "split",
     "take",
     "unstack",
     "unstacked",
@@ -289,6 +291,13 @@ def unstack(value: Value, axis: int) -> tuple[Value, ...]:
     """Return the slices along an axis, in order."""
     lead = (ALL,) * axis
     return tuple(index(value, (*lead, i)) for i in range(value.shape[axis]))
+
+
+def split(value: Value, sizes: Sequence[int], axis: int) -> tuple[Value, ...]:
+    """Return consecutive slices of some sizes along an axis."""
+    ends = itertools.accumulate(sizes)
+    parts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    return tuple(take(value, part, axis) for part in parts)
 
 
 def take(value: Any, chosen: Any, axis: int) -> Any:

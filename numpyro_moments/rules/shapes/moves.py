@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -163,15 +162,13 @@ def stack(*operands: Any, axis: int) -> Value:
 @moment_rule("unstack")
 def unstack(x: Value, *, axis: int) -> list[Value]:
     """Serve ``jnp.unstack``, a primitive of its own since JAX 0.11."""
-    return [ops.take(x, place, axis) for place in range(x.shape[axis])]
+    return list(ops.unstack(x, axis))
 
 
 @moment_rule("split")
 def split(x: Value, *, sizes: Any, axis: int) -> list[Value]:
     """Serve ``jnp.split``."""
-    ends = list(itertools.accumulate(sizes))
-    starts = [0, *ends[:-1]]
-    return [ops.take(x, slice(start, end), axis) for start, end in zip(starts, ends, strict=True)]
+    return list(ops.split(x, sizes, axis))
 
 
 @moment_rule("pad")
@@ -183,12 +180,3 @@ def pad(x: Any, fill: Any, *, padding_config: Any) -> Value:
 def pad_array(array: Any, config: ops.Config, fill: Any) -> Any:
     """Pad an array with entries before, after and between, by axis in ``config``."""
     return lax.pad(array, jnp.asarray(fill, array.dtype), config)
-
-
-def padded(operand: Any, config: ops.Config) -> Any:
-    """Return a value or array with zeros around and between its entries."""
-    if not any(any(entry) for entry in config):
-        return operand
-    if hasattr(operand, "sites"):
-        return ops.pad(operand, pad_array, config)
-    return pad_array(operand, config, 0)

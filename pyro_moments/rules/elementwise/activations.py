@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch.nn.functional as F
+
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
 from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.classes.mixtures import is_complementary
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
-from pyro_moments.rules.shapes.indexing import chunk
+from pyro_moments.rules.shapes.moves import on_meta
 from pyro_moments.rules.table import moment_rule, named, named_rule
 
 # Activations of the table whose functions in torch have options: their rules follow
@@ -209,5 +211,6 @@ def heaviside(input: Value, values: Any = None) -> Value:
 @moment_rule(*named("glu"))
 def glu(input: Value, dim: int = -1) -> Value:
     """Serve ``F.glu`` and ``nn.GLU``: the product of one half and the sigmoid of the other."""
-    content, gate = chunk(input, 2, dim)
+    size = F.glu(on_meta(input), dim).shape[dim]  # raises torch's own errors
+    content, gate = ops.split(input, [size, size], dim % len(input.shape))
     return ops.multiply(content, ops.apply(activation("sigmoid"), gate))

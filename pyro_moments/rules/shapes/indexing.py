@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -82,38 +81,22 @@ def unbind(input: Value, dim: int = 0) -> tuple[Value, ...]:
     return ops.unstack(input, checked_axis(dim, len(input.shape)))
 
 
-def _parts(input: Value, parts: Sequence[torch.Tensor], dim: int) -> tuple[Value, ...]:
-    """Return consecutive slices with the sizes of torch's own parts."""
-    axis = checked_axis(dim, len(input.shape))
-    ends = list(itertools.accumulate(part.shape[axis] for part in parts))
-    starts = [0, *ends[:-1]]
-    slices = [slice(start, end) for start, end in zip(starts, ends, strict=True)]
-    return tuple(ops.take(input, part, axis) for part in slices)
+def _splitting(name: str) -> Callable:
+    """Return the rule of a function whose results are consecutive slices along an axis."""
+    function = getattr(torch.Tensor, name)
+
+    def rule(input: Value, *args: Any, **options: Any) -> tuple[Value, ...]:
+        shapes = [part.shape for part in function(on_meta(input), *args, **options)]
+        whole = tuple(input.shape)
+        axis = next((a for a, n in enumerate(whole) if any(s[a] != n for s in shapes)), 0)
+        return ops.split(input, [shape[axis] for shape in shapes], axis)
+
+    rule.__doc__ = f"Serve ``{name}``."
+    return rule
 
 
-@moment_rule(*named("split", "split_with_sizes"), view=True)
-def split(input: Value, split_size_or_sections: Any, dim: int = 0) -> tuple[Value, ...]:
-    """Serve ``split``."""
-    return _parts(input, on_meta(input).split(split_size_or_sections, dim), dim)
-
-
-@moment_rule(*named("chunk"), view=True)
-def chunk(input: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
-    """Serve ``chunk``."""
-    return _parts(input, on_meta(input).chunk(chunks, dim), dim)
-
-
-@moment_rule(*named("tensor_split"), view=True)
-def tensor_split(input: Value, indices_or_sections: Any, dim: int = 0) -> tuple[Value, ...]:
-    """Serve ``tensor_split``."""
-    return _parts(input, on_meta(input).tensor_split(indices_or_sections, dim), dim)
-
-
-@moment_rule(*named("hsplit"), view=True)
-def hsplit(input: Value, indices_or_sections: Any) -> tuple[Value, ...]:
-    """Serve ``hsplit``."""
-    dim = 0 if len(input.shape) == 1 else 1
-    return _parts(input, on_meta(input).hsplit(indices_or_sections), dim)
+for _name in ("split", "split_with_sizes", "chunk", "tensor_split", "hsplit"):
+    moment_rule(*named(_name), view=True)(_splitting(_name))
 
 
 def _rearranged(input: Value, move: Any) -> Value:
@@ -128,22 +111,18 @@ def _rearranged(input: Value, move: Any) -> Value:
     return input
 
 
-@moment_rule(*named("flip"))
-def flip(input: Value, *dims: Any) -> Value:
-    """Serve ``flip``."""
-    return _rearranged(input, lambda a: a.flip(*dims))
+def _flipping(name: str) -> Callable:
+    function = getattr(torch.Tensor, name)
+
+    def rule(input: Value, *args: Any, **options: Any) -> Value:
+        return _rearranged(input, lambda a: function(a, *args, **options))
+
+    rule.__doc__ = f"Serve ``{name}``."
+    return rule
 
 
-@moment_rule(*named("fliplr"))
-def fliplr(input: Value) -> Value:
-    """Serve ``fliplr``."""
-    return _rearranged(input, lambda a: a.flip(1))
-
-
-@moment_rule(*named("flipud"))
-def flipud(input: Value) -> Value:
-    """Serve ``flipud``."""
-    return _rearranged(input, lambda a: a.flip(0))
+for _name in ("flip", "fliplr", "flipud"):
+    moment_rule(*named(_name))(_flipping(_name))
 
 
 @moment_rule(*named("roll"))

@@ -95,17 +95,26 @@ def reshape(input: Any, *sizes: Any, shape: Sequence[int] | None = None) -> Any:
     return ops.reshape(input, tuple(on_meta(input).reshape(wanted).shape))
 
 
-@moment_rule(*named("flatten"), view=True)
-def flatten(input: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
-    """Serve ``flatten`` and ``nn.Flatten``."""
-    return ops.reshape(input, tuple(on_meta(input).flatten(start_dim, end_dim).shape))
+# Functions that only change the shape, by name, with what users write.
+_RESHAPES = {
+    "atleast_1d": "``torch.atleast_1d`` of one value",
+    "flatten": "``flatten`` and ``nn.Flatten``",
+    "squeeze": "``squeeze``",
+    "unflatten": "``unflatten`` and ``nn.Unflatten``",
+}
 
 
-@moment_rule(*named("squeeze"), view=True)
-def squeeze(input: Value, dim: Any = None) -> Value:
-    """Serve ``squeeze``."""
-    squeezed = on_meta(input).squeeze() if dim is None else on_meta(input).squeeze(dim)
-    return ops.reshape(input, tuple(squeezed.shape))
+def _reshaping(function: Callable, spelling: str) -> Callable:
+    def rule(input: Value, *args: Any, **options: Any) -> Value:
+        return ops.reshape(input, tuple(function(on_meta(input), *args, **options).shape))
+
+    rule.__doc__ = f"Serve {spelling}."
+    return rule
+
+
+for _name, _spelling in _RESHAPES.items():
+    _named = named(_name)
+    moment_rule(*_named, view=True)(_reshaping(_named[-1], _spelling))
 
 
 @moment_rule(*named("unsqueeze"), takes=(ops.LogSoftmax, ops.Softmax), view=True)
@@ -149,18 +158,6 @@ def broadcast_tensors(*operands: Any) -> tuple:
     parts: Sequence[Any] = operands[0] if isinstance(operands[0], tuple | list) else operands
     shape = broadcast_shape(*(tuple(part.shape) for part in parts))
     return tuple(ops.broadcast(part, shape) for part in parts)
-
-
-@moment_rule(*named("unflatten"), view=True)
-def unflatten(input: Value, dim: int, sizes: Sequence[int]) -> Value:
-    """Serve ``unflatten`` and ``nn.Unflatten``."""
-    return ops.reshape(input, tuple(on_meta(input).unflatten(dim, tuple(sizes)).shape))
-
-
-@moment_rule(*named("atleast_1d"), view=True)
-def atleast_1d(input: Value) -> Value:
-    """Serve ``torch.atleast_1d`` of one value."""
-    return ops.reshape(input, tuple(input.shape) or (1,))
 
 
 @moment_rule(*named("clone"), takes=(ops.MaskedWeight,))

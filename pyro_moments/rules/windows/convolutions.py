@@ -12,7 +12,7 @@ from moment_calculus.values import Value
 from pyro_moments.rules.shapes.conversion import positions
 from pyro_moments.rules.shapes.moves import on_meta
 from pyro_moments.rules.table import moment_rule, named
-from pyro_moments.rules.windows.padding import padded, per_axis
+from pyro_moments.rules.windows.padding import pad_array, per_axis
 
 
 def _convolved(
@@ -78,7 +78,9 @@ def _forward(count: int) -> Any:
         stride, dilation = per_axis(stride, count), per_axis(dilation, count)
         input, single = _with_batch(input, count)
         sides = _paddings(padding, weight.shape[2:], dilation)
-        around = padded(input, [(0, 0, 0)] * 2 + [(low, high, 0) for low, high in sides])
+        around = ops.padded(
+            input, pad_array, [(0, 0, 0)] * 2 + [(low, high, 0) for low, high in sides]
+        )
         return _with_bias(_convolved(around, weight, stride, dilation, groups), bias, count, single)
 
     rule.__doc__ = f"Serve ``F.conv{count}d`` and ``nn.Conv{count}d``."
@@ -106,7 +108,7 @@ def _backward(count: int) -> Any:
             low = dilation[axis] * (size - 1) - padding[axis]
             config.append((low, low + more[axis], stride[axis] - 1))
         turned, still = _turned(weight, groups), (1,) * count
-        result = _convolved(padded(input, config), turned, still, dilation, groups)
+        result = _convolved(ops.padded(input, pad_array, config), turned, still, dilation, groups)
         return _with_bias(result, bias, count, single)
 
     rule.__doc__ = f"Serve ``F.conv_transpose{count}d`` and ``nn.ConvTranspose{count}d``."

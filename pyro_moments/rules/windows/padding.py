@@ -40,15 +40,6 @@ def _spread(array: torch.Tensor, axis: int, between: int, fill: float) -> torch.
     return wide.flatten(axis, axis + 1).narrow(axis, 0, (size - 1) * (between + 1) + 1)
 
 
-def padded(operand: Any, config: ops.Config) -> Any:
-    """Return a value or tensor with zeros around and between its entries."""
-    if not any(any(entry) for entry in config):
-        return operand
-    if hasattr(operand, "sites"):
-        return ops.pad(operand, pad_array, config)
-    return pad_array(operand, config, 0.0)
-
-
 @moment_rule(*named("pad", "constant_pad_nd"))
 def pad(input: Value, pad: Sequence[int], mode: Any = "constant", value: Any = None) -> Value:
     """Serve ``F.pad`` in all modes, and the modules for padding."""
@@ -94,7 +85,7 @@ def patches(
     (height, width), (low, left) = per_axis(kernel_size, 2), per_axis(padding, 2)
     (rows, columns), (down, right) = per_axis(dilation, 2), per_axis(stride, 2)
     lead = len(input.shape) - 2
-    around = padded(input, [(0, 0, 0)] * lead + [(low, low, 0), (left, left, 0)])
+    around = ops.padded(input, pad_array, [(0, 0, 0)] * lead + [(low, low, 0), (left, left, 0)])
     split = _of_patches(around, lead + 1, width, right, columns)
     split = _of_patches(split, lead, height, down, rows)
     order = (*range(lead), lead, lead + 2, lead + 1, lead + 3)

@@ -17,7 +17,7 @@ from moment_calculus.values import Value
 from pyro_moments.rules.shapes.conversion import example_of, positions
 from pyro_moments.rules.shapes.moves import on_meta
 from pyro_moments.rules.table import RandomPlaces, moment_rule, named
-from pyro_moments.rules.windows.padding import padded, per_axis
+from pyro_moments.rules.windows.padding import pad_array, per_axis
 
 Sides = list[tuple[int, int]]  # entries before and after, along each axis
 
@@ -53,7 +53,7 @@ def _windows(
 
 
 def _around(input: Value, sides: Sides) -> Value:
-    return padded(input, [(before, after, 0) for before, after in sides])
+    return ops.padded(input, pad_array, [(before, after, 0) for before, after in sides])
 
 
 def _averages(count: int) -> Callable:

@@ -14,7 +14,7 @@ from tests.pyro.rules.test_rules import NOISY, x
 INDEX = torch.tensor([[0, 1], [1, 0]])
 ARGUMENTS = [(), (x,), (2.0,), (-1,), (0, 1), (2, 2), ((2, 2),), (x[0],), (0, 0, 1), (0, INDEX)]
 ARGUMENTS += [(0, INDEX[0]), (x, x), (0, (1, 2)), (x > 0, 1.0), (x, 0.5), (x[0], x[0].abs())]
-ARGUMENTS += [((2,), None, None), (1, x[0]), (x, None), ((2, 2), 1.0)]
+ARGUMENTS += [((2,), None, None), (1, x[0]), (x, None), ((2, 2), 1.0), (1, 0), ((1, 1), 0)]
 SEQUENCES = ("cat", "concat", "concatenate", "stack", "hstack")
 FIRST = {  # functions whose first argument is not the random one
     "einsum": lambda h, rest: ("ij,jk->ik", h, *rest),
