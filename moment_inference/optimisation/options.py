@@ -39,6 +39,7 @@ class Options:
     tolerance: float | None = None
     learning_rate: Any = None
     optimiser: Any = None
+    scheduler: Any = None  # of torch, in Pyro
     batch_size: int | None = None
     epochs: int | None = None
     rows: int | None = None
@@ -54,6 +55,7 @@ class Options:
     restarts: int = 1
     prior: Fit | None = None
     start: Fit | None = None
+    params: Any = None  # to begin with, in NumPyro
     float64: bool = False
     by_draws: bool | float = True
     acknowledge: bool = False
@@ -62,7 +64,8 @@ class Options:
     @classmethod
     def of_call(cls, arguments: Mapping[str, Any]) -> Options:
         """Return the options among the arguments of a call of ``fit``."""
-        return cls(**{part.name: arguments[part.name] for part in fields(cls)})
+        names = {part.name for part in fields(cls)}
+        return cls(**{name: arguments[name] for name in names & arguments.keys()})
 
     def __post_init__(self) -> None:
         candidates = ["adam", *METHODS]

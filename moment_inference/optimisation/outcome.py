@@ -157,8 +157,7 @@ class FitVerbs(NamedTuple):
 
     predict: Callable[..., dict[str, Any]]  # of model, fit, arguments and options
     save: Callable[..., None]  # to path, of model, fit and arguments
-    median: Callable[[Fit], dict[str, Any]]
-    quantiles: Callable[[Fit, Sequence[float]], dict[str, Any]]
+    of_guide: Callable[..., dict[str, Any]]  # of a fit: calls a method of its guide, by name
     to_numpy: Callable[[Any], np.ndarray]  # of an array of the framework
 
 
@@ -266,7 +265,7 @@ class Fit(Course):
             ValueError: if the fit was unpickled.
         """
         check_fit(self, "median")
-        return self._verbs("median").median(self)
+        return self._verbs("median").of_guide(self, "median")
 
     def quantiles(self, levels: Sequence[float] = (0.05, 0.5, 0.95)) -> dict[str, Any]:
         """Quantiles of the posterior.
@@ -285,7 +284,7 @@ class Fit(Course):
         levels = [float(level) for level in np.atleast_1d(levels)]
         if not all(0 < level < 1 for level in levels):
             raise ValueError(f"levels of quantiles are between 0 and 1, not {levels}")
-        return self._verbs("quantiles").quantiles(self, levels)
+        return self._verbs("quantiles").of_guide(self, "quantiles", levels)
 
     def summary(self, mass: float = 0.9) -> str:
         """A table of all latent sites, with the first elements of large ones.

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
+from dataclasses import replace
 from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -18,14 +15,9 @@ from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
 from moment_inference.errors import parameter_names_error
-from moment_inference.objectives.by_draws import warn_unless_confirmed
-from moment_inference.objectives.observations import expecting_observations
+from moment_inference.fitting import FitTask
 from moment_inference.objectives.starts import finite_vector, with_valid_start
-from moment_inference.optimisation.batches import (
-    AllData,
-    first_arguments,
-    whole_arguments,
-)
+from moment_inference.optimisation.batches import first_arguments
 from moment_inference.optimisation.compilation import compilation
 from moment_inference.optimisation.minimiser import (
     MAX_DENSE_PARAMETERS,
@@ -33,28 +25,17 @@ from moment_inference.optimisation.minimiser import (
     check_deterministic,
     check_no_subsample,
 )
-from moment_inference.optimisation.options import LEARNING_RATE, STRETCH, Options
+from moment_inference.optimisation.options import LEARNING_RATE, Options
 from moment_inference.optimisation.outcome import Course, Fit
 from moment_inference.optimisation.rounds import cached, initial_outcome
-from moment_inference.optimisation.storage.trainings import Checkpoint, data_digest, fitted
-from moment_inference.optimisation.training import Progress, Trainer, write_below_bar
-from moment_inference.optimisation.weighting import PlateScaling
-from numpyro_moments.evaluation.arguments import checked, in_jax, is_array
-from numpyro_moments.evaluation.failure_causes import refuse_nonfinite_inputs
+from moment_inference.optimisation.training import Progress
+from numpyro_moments.evaluation.arguments import checked
 from numpyro_moments.fitting.flat_loss import FlatLoss, multiplied_start
 from numpyro_moments.fitting.gradients import GradientTrainer
-from numpyro_moments.fitting.precision import HeldParameter, held_scale
-from numpyro_moments.fitting.problem import Problem, trained_loss_by_draws
-from numpyro_moments.fitting.storing import (
-    OBJECTIVES,
-    VERBS,
-    ArgumentShapes,
-    PriorReplacement,
-    arrays_in,
-    density_text,
-    stored_training,
-    with_prior,
-)
+from numpyro_moments.fitting.precision import held_scale
+from numpyro_moments.fitting.problem import Problem
+from numpyro_moments.fitting.storing import HOST, VERBS, arrays_in
+from numpyro_moments.objectives.elbo import DeterministicELBO
 from numpyro_moments.sites.subsamples import DrawnSubsamples
 from numpyro_moments.svi import SVI
 
@@ -213,177 +194,97 @@ def fit(
         >>> fit(model, DVIGuide(), x, y, method="newton")  # doctest: +SKIP
     """
     options = Options.of_call(locals())
-    trained = fit_with(options, model, guide, data, named, objective, params)
+    trained = fit_with(options, model, guide, data, named, objective)
     return trained.with_model(model, VERBS)
 
 
-def fit_with(
-    options: Options,
-    model: Callable,
-    guide: Callable,
-    data: tuple,
-    named: dict[str, Any],
-    objective: ELBO | None = None,
-    params: dict[str, Any] | None = None,
-) -> Fit:
-    """Train a guide as :func:`fit` does, with its options in one object."""
-    double = jax.enable_x64(True) if options.float64 else contextlib.nullcontext()
-    with double, expecting_observations(), options.compilation_shown():
-        started = time.perf_counter()
-        data, named = in_jax((data, named), options.float64)
-        of_batch = partial(_of_batch, double=options.float64)
-        source = options.source(data, named, _rows, of_batch, None)
-        streamed_model = with_prior(model, options.prior, source)
-        params = params if options.start is None else options.start.params
-        objective = OBJECTIVES.resumed(options.checkpoint, objective, guide)
-        options.check_book(objective)
-        shapes = ArgumentShapes.of(source)
-        problem, states = _begun(options, streamed_model, guide, objective, source, params)
-        fits = [
-            _fitted(options, problem, source, part, started)
-            for part in ([states] if options.method == "adam" else [[state] for state in states])
-        ]
-        best = min(fits, key=lambda fit: fit.rank)
-        best.objective, best.sites = problem.objective, shapes
-        if not np.isfinite(best.losses).all():
-            _explain(problem, source)
-        if problem.held_out is not None and not np.isfinite([*best.held_out.values()]).all():
-            refuse_nonfinite_inputs(model, *problem.held_out)
-        if options.by_draws:
-            best.by_draws = trained_loss_by_draws(problem, source, options, best, _rows)
-            write_below_bar(str(best.by_draws), options.progress_bar)
-            warn_unless_confirmed(best.by_draws)
-        return best
+class NumPyroFitTask(Problem):
+    """One call of ``fit`` in NumPyro, where a state of an SVI holds the parameters."""
 
+    host: ClassVar = HOST
+    default_objective: ClassVar = DeterministicELBO
 
-def _begun(
-    options: Options,
-    model: Callable,
-    guide: Callable,
-    objective: ELBO | None,
-    source: AllData,
-    params: dict[str, Any] | None,
-) -> tuple[Problem, list[Any]]:
-    """Return the problem, and the initial state of every restart."""
-    rate = LEARNING_RATE if options.learning_rate is None else options.learning_rate
-    svi = SVI(model, guide, options.optimiser or Adam(rate), loss=objective)
-    args, named = first_arguments(source)
-    key = jax.random.key(options.seed)
-    noise = None
-    if options.precision is not None:
-        svi, noise = held_scale(svi, options.precision, key, (args, named))
-    keys = [key, *(jax.random.fold_in(key, part) for part in range(1, options.restarts))]
-    with DrawnSubsamples() as drawn:
-        states = with_valid_start(
-            guide, lambda: [svi.init(key, *args, init_params=params, **named) for key in keys]
-        )
-    if options.method != "adam":
-        check_no_subsample(drawn.plates)
-    made = {**svi.get_params(states[0]), **(states[0].mutable_state or {})}
-    if options.start is not None and options.start.params.keys() != made.keys():
-        raise parameter_names_error(options.start.params, made)
-    batches = type(source) is not AllData
-    plates = PlateScaling(options.rows_of(source), options.plate) if batches else None
-    held_out = in_jax(options.held_out_arguments, options.float64)
-    return Problem(svi, plates, held_out, noise), states
+    def train(self) -> tuple[Fit, FitTask]:
+        """Train from every start, and return the best fit."""
+        started, states = self._started()
+        if self.options.method == "adam":  # side by side
+            fits = [started._by_gradients(states)]
+        else:
+            fits = [started._by_curvature(state) for state in states]
+        return min(fits, key=lambda fit: fit.rank), started
 
+    def _started(self) -> tuple[NumPyroFitTask, list[Any]]:
+        """Return the task with its SVI, and the initial state of every restart."""
+        options = self.options
+        rate = LEARNING_RATE if options.learning_rate is None else options.learning_rate
+        optimiser = options.optimiser or Adam(rate)
+        svi = SVI(self.trained_model, self.guide, optimiser, loss=self.objective)
+        args, kwargs = first_arguments(self.source)
+        key = jax.random.key(options.seed)
+        params = options.params if options.start is None else options.start.params
+        noise = None
+        if options.precision is not None:
+            svi, noise = held_scale(svi, options.precision, key, (args, kwargs))
+        keys = [key, *(jax.random.fold_in(key, part) for part in range(1, options.restarts))]
+        with DrawnSubsamples() as drawn:
+            states = with_valid_start(
+                self.guide,
+                lambda: [svi.init(key, *args, init_params=params, **kwargs) for key in keys],
+            )
+        if options.method != "adam":
+            check_no_subsample(drawn.plates)
+        made = {**svi.get_params(states[0]), **(states[0].mutable_state or {})}
+        if options.start is not None and options.start.params.keys() != made.keys():
+            raise parameter_names_error(options.start.params, made)
+        return replace(self, svi=svi, noise=noise), states
 
-def _explain(problem: Problem, source: AllData) -> None:
-    """Raise UnsupportedMoments if data make the loss infinite."""
-    args, named = whole_arguments(source)
-    problem.svi.init(jax.random.key(0), *args, **named)  # checks the observations
-    refuse_nonfinite_inputs(problem.svi.model, args, named)
-
-
-def _fitted(
-    options: Options, problem: Problem, source: AllData, states: Sequence[Any], started: float
-) -> Fit:
-    trainer: Trainer
-    course: Course
-    named: Callable[[Any], dict[str, Any]]
-    if options.method == "adam":
-        stretch = options.stretch or STRETCH
-        trainer = GradientTrainer(problem, states, source, options.warm_up, stretch)
+    def _by_gradients(self, states: list[Any]) -> Fit:
+        trainer = GradientTrainer(self, states)
         trainer.prepare()
-        course, named = Course(), trainer.named
-    else:
+        return self.run(trainer, Course(), lambda kept: arrays_in(trainer.named(kept)))
+
+    def _by_curvature(self, state: Any) -> Fit:
         with compilation():
-            trainer = _minimiser(options, problem, source, states[0])
-        course, named = trainer.outcome, trainer.values_at
-    guide, model = problem.svi.guide, problem.svi.model
-    model = model.fn if isinstance(model, HeldParameter) else model
-
-    def checkpoint() -> Checkpoint:
-        args, kwargs = first_arguments(source)
-        is_streamed = isinstance(model, PriorReplacement)
-        unstreamed = model.fn if is_streamed else model
-        return Checkpoint.of_fit(
-            options,
-            source,
-            problem.objective,
-            stored_training(unstreamed, guide, args, kwargs, problem.objective),
-            lambda kept: arrays_in(named(kept)),
-            digest=_digest,
-            density=functools.partial(density_text, unstreamed, args, kwargs),
-            prior=_digest(model.arrays) if is_streamed else None,
-            float64=bool(jax.config.read("jax_enable_x64")),
-            shuffles_globally=False,
-        )
-
-    return fitted(options, source, guide, trainer, course, checkpoint, started)
+            trainer = _minimiser(self, state)
+        return self.run(trainer, trainer.outcome, lambda kept: arrays_in(trainer.values_at(kept)))
 
 
-def _digest(data: Any) -> str:
-    return data_digest(np.asarray(leaf) for leaf in jax.tree.leaves(data) if is_array(leaf))
+fit_with = NumPyroFitTask.fit
 
 
-def _minimiser(options: Options, problem: Problem, source: AllData, state: Any) -> Minimiser:
-    if state.mutable_state is not None and problem.noise is None:
+def _minimiser(task: Problem, state: Any) -> Minimiser:
+    if state.mutable_state is not None and task.noise is None:
         raise ValueError(
             "mutable state (batch statistics) changes the loss from step to step: use "
             "method='adam', or evaluate the module with its running averages"
         )
-    data = source.arguments(0)
-    loss = FlatLoss(problem.svi, state.rng_key, *data)
-    flat, unravel = ravel_pytree(problem.svi.optim.get_params(state.optim_state))
+    data = task.source.arguments(0)
+    loss = FlatLoss(task.svi, state.rng_key, *data)
+    flat, unravel = ravel_pytree(task.svi.optim.get_params(state.optim_state))
     values = loss.two_values(unravel(flat))
     if np.isnan(values[0]):
         args, kwargs = data
-        problem.svi.evaluate(state, *args, **kwargs)  # not compiled: it names the cause
+        task.svi.evaluate(state, *args, **kwargs)  # not compiled: it names the cause
     check_deterministic(*values)
     objective = cached(loss.objective(flat, unravel))
     start = finite_vector(
         objective,
         np.asarray(flat, np.float64),
         lambda factors: np.asarray(
-            ravel_pytree(multiplied_start(problem.svi, unravel(flat), factors))[0], np.float64
+            ravel_pytree(multiplied_start(task.svi, unravel(flat), factors))[0], np.float64
         ),
     )
-    outcome = initial_outcome(objective, start, lambda: _explain(problem, source))
+    outcome = initial_outcome(objective, start, lambda: task.explain(*data))
     objective.units(start)  # compiles before the steps are timed; so does the next call
-    if options.method == "newton" and start.size <= MAX_DENSE_PARAMETERS:
+    if task.options.method == "newton" and start.size <= MAX_DENSE_PARAMETERS:
         objective.hessian(start)
     at = lambda place: unravel(jnp.asarray(place, flat.dtype))  # noqa: E731
     return Minimiser(
         objective,
         outcome,
-        options.method,
-        options.tolerance,
-        lambda place: problem.values(at(place)),
-        lambda place: problem.terms(at(place), None, data, None),
-        lambda place: float(problem.score(at(place))),
+        task.options.method,
+        task.options.tolerance,
+        lambda place: task.values(at(place)),
+        lambda place: task.terms(at(place), None, data, None),
+        lambda place: float(task.score(at(place))),
     )
-
-
-def _of_batch(batch: Any, double: bool = False) -> Any:
-    """Return a loader's batch with arrays of JAX, but for flags."""
-
-    def converted(part: Any) -> Any:
-        is_number = isinstance(part, int | float) and not isinstance(part, bool)
-        return jnp.asarray(part) if is_number else in_jax(part, double)
-
-    return jax.tree.map(converted, batch)
-
-
-def _rows(data: Any, indices: Any) -> Any:
-    return jax.tree.map(lambda part: part[indices], data)

@@ -22,9 +22,9 @@ from moment_inference.optimisation.batches import (
 )
 from moment_inference.optimisation.compilation import compilation
 from moment_inference.optimisation.minimiser import step_off_saddle
+from moment_inference.optimisation.options import STRETCH
 from moment_inference.optimisation.outcome import Course
 from moment_inference.optimisation.training import ProgressBar
-from moment_inference.optimisation.weighting import WarmUp
 from numpyro_moments.evaluation.arguments import Static, apart
 from numpyro_moments.evaluation.programs import LOOKS_AT_NUMBERS, Programs
 from numpyro_moments.fitting.flat_loss import FlatLoss, multiplied_start
@@ -44,11 +44,10 @@ class GradientTrainer:
         self,
         problem: Problem,
         states: Sequence[Any],  # of the SVI, one for each restart
-        source: AllData,
-        warm_up: WarmUp | None,  # of the KL divergence; None: its full weight
-        stretch: int,  # steps in one call, at most
     ) -> None:
-        self.problem, self.source, self.warm_up, self.stretch = problem, source, warm_up, stretch
+        self.problem, self.source = problem, problem.source
+        self.warm_up = problem.options.warm_up  # of the KL divergence; None: its full weight
+        self.stretch = problem.options.stretch or STRETCH  # steps in one call, at most
         self.restarts, self.several = len(states), len(states) > 1
         self._state = states[0]
         if self.several:

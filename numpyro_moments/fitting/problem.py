@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -13,14 +13,12 @@ import jax
 import numpy as np
 from numpyro.primitives import Messenger
 
-from moment_calculus.predictions.blocks import Rows, rows_of_a_sum, sum_of_rows
-from moment_calculus.rulebooks import propagation_of
-from moment_inference.objectives.by_draws import SEED, Evaluations, loss_by_draws
-from moment_inference.optimisation.batches import AllData, Arguments
-from moment_inference.optimisation.options import Options
-from moment_inference.optimisation.outcome import ByDraws, Fit
+from moment_inference.fitting import FitTask
+from moment_inference.objectives.by_draws import SEED, Evaluations
+from moment_inference.optimisation.batches import Arguments
 from moment_inference.optimisation.weighting import PlateScaling, weight_site
 from numpyro_moments.evaluation.arguments import Static, apart
+from numpyro_moments.evaluation.failure_causes import refuse_nonfinite_inputs
 from numpyro_moments.evaluation.programs import QUICK, Programs
 from numpyro_moments.fitting.precision import NoiseScale
 from numpyro_moments.objectives.base import Program
@@ -48,19 +46,12 @@ def _with_full_size(frame: Any, rows: Any) -> Part:
     return Part(frame.name, frame.dim, frame.size, rows)
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A training's model, guide, objective and held-out data."""
+@dataclass(frozen=True, kw_only=True)
+class Problem(FitTask):
+    """A training's model, guide and objective, with the weights of its steps."""
 
-    svi: SVI  # of model, guide and objective
-    plates: PlateScaling | None = None  # None: all data at once
-    held_out: Arguments | None = None  # arguments of the model
+    svi: Any = None  # of model, guide and objective, once they have started
     noise: NoiseScale | None = None  # a scale that the optimiser does not train
-
-    @property
-    def objective(self) -> Any:
-        """The user's objective."""
-        return self.svi.loss if self.noise is None else self.noise.objective
 
     def values(self, params: dict[str, Any], mutable: Any = None) -> dict[str, Any]:
         """Return the values of unconstrained parameters and of mutable sites by name."""
@@ -133,83 +124,67 @@ class Problem:
 
     @cached_property
     def _score(self) -> Any:
-        assert self.held_out is not None
         arrays, rest = apart(self.held_out)
-        propagation = getattr(self.svi.loss, "propagation", None) or propagation_of(None, "exact")
-        at_once: list[int | None] = []  # rows, once they are known
 
         def score(params: dict[str, Any], mutable: Any, arrays: list) -> Any:
             svi, (args, kwargs) = self.svi, rest.joined(arrays)
-            values = self.values(params, mutable)
-            return log_predictive(propagation, svi.model, svi.guide, values, *args, **kwargs)
+            call = svi.model, svi.guide, self.values(params, mutable), *args
+            return log_predictive(self.propagation, *call, **kwargs)
 
         compiled = jax.jit(score)
+        return lambda params, mutable: self.summed(partial(compiled, params, mutable), arrays)
 
-        def summed(params: dict[str, Any], mutable: Any) -> Any:
-            rows = Rows.of(arrays, partial(compiled, params, mutable))
-            at_once[:] = at_once or [rows_of_a_sum(rows, propagation.memory_limit)]
-            return sum_of_rows(rows, *at_once)
+    def explain(self, args: tuple, kwargs: dict[str, Any]) -> None:
+        """Raise UnsupportedMoments if arguments make the loss infinite."""
+        self.svi.init(jax.random.key(0), *args, **kwargs)  # checks the observations
+        refuse_nonfinite_inputs(self.svi.model, args, kwargs)
 
-        return summed
+    def evaluations(self, params: Any, is_last: bool) -> Evaluations:
+        """Return what evaluates the objective in closed form and by draws."""
+        objective, batch_size = self.objective, self.source.size
+        # The state of the plates is that before a program is traced.
+        owners, plates = made_of(self.svi), self.plates
+        kept: dict[Static, Programs] = {}
+        options = QUICK if jax.default_backend() == "cpu" else None
+        key_of = partial(jax.random.fold_in, jax.random.key(SEED))
+
+        def run(name: Any, compute: Callable[..., Any], data: Arguments, key: Any) -> Any:
+            arrays, rest = apart(data)
+            if rest not in kept:
+                kept[rest] = Programs(*owners, plates, rest.leaves)
+
+            def evaluated(params: dict[str, Any], key: Any, given: list | None) -> Any:
+                args, kwargs = rest.joined(arrays if given is None else given)
+                weighted = self.weighted(batch_size, None)
+                program = Program(weighted.model, weighted.guide, args, kwargs, params)
+                return compute(key, program)
+
+            name = *name, rest.structure, batch_size
+            return kept[rest].run_on(arrays, name, evaluated, params, key, options=options)
+
+        def particles(data: Arguments, count: int, call_index: int) -> tuple[np.ndarray, ...]:
+            sampled = partial(_sampled_terms, objective, count)
+            parts = run(("sampled", count), sampled, data, key_of(call_index))
+            return tuple(np.asarray(part, np.float64) for part in parts)
+
+        def loss(data: Arguments, call_index: int) -> float:
+            return float(run(("closed",), partial(_loss, objective), data, key_of(call_index)))
+
+        return Evaluations(particles, loss, is_last, compiles=True)
+
+
+def _sampled_terms(objective: Any, count: int, key: Any, program: Program) -> tuple:
+    with contextlib.suppress(Exception):  # dependent sites, or no exact moments
+        conditional = objective.by_draws(count, objective.sites_to_draw(key, program))
+        return conditional.particle_terms(key, program)[0]
+    return objective.by_draws(count).particle_terms(key, program)[0]
+
+
+def _loss(objective: Any, key: Any, program: Program) -> jax.Array:
+    call = program.model, program.guide, *program.args
+    return objective.loss(key, program.parameters, *call, **program.kwargs)
 
 
 def made_of(svi: SVI) -> tuple[Any, ...]:
     """Return what the programs of a training depend on beside the shapes of their arguments."""
     return svi.model, svi.guide, svi.loss, svi.optim, svi.constrain_fn, svi.static_kwargs
-
-
-def trained_loss_by_draws(
-    problem: Problem, source: AllData, options: Options, fit: Fit, select_rows: Callable
-) -> ByDraws:
-    """Return the trained loss by Monte Carlo; ``select_rows`` takes rows of an array."""
-
-    def evaluations_on(part: AllData, is_last: bool) -> Evaluations:
-        plates = PlateScaling(options.rows_of(part), options.plate)
-        subset_problem = problem if part is source else replace(problem, plates=plates)
-        return _evaluations_of(subset_problem, part, fit.params, is_last)
-
-    return loss_by_draws(fit, problem.objective, source, options, select_rows, evaluations_on)
-
-
-def _evaluations_of(
-    problem: Problem, source: AllData, params: dict[str, Any], is_last: bool
-) -> Evaluations:
-    objective, batch_size = problem.objective, source.size
-    # The state of the plates is that before a program is traced.
-    owners, plates = made_of(problem.svi), problem.plates
-    kept: dict[Static, Programs] = {}
-    options = QUICK if jax.default_backend() == "cpu" else None
-    key_of = partial(jax.random.fold_in, jax.random.key(SEED))
-
-    def run(name: Any, compute: Callable[[Any, Program], Any], data: Arguments, key: Any) -> Any:
-        arrays, rest = apart(data)
-        if rest not in kept:
-            kept[rest] = Programs(*owners, plates, rest.leaves)
-
-        def evaluated(params: dict[str, Any], key: Any, given: list | None) -> Any:
-            args, kwargs = rest.joined(arrays if given is None else given)
-            weighted = problem.weighted(batch_size, None)
-            program = Program(weighted.model, weighted.guide, args, kwargs, params)
-            return compute(key, program)
-
-        name = *name, rest.structure, batch_size
-        return kept[rest].run_on(arrays, name, evaluated, params, key, options=options)
-
-    def particles(data: Arguments, count: int, call_index: int) -> tuple[np.ndarray, ...]:
-        def sampled(key: Any, program: Program) -> tuple[jax.Array, ...]:
-            with contextlib.suppress(Exception):  # dependent sites, or no exact moments
-                conditional = objective.by_draws(count, objective.sites_to_draw(key, program))
-                return conditional.particle_terms(key, program)[0]
-            return objective.by_draws(count).particle_terms(key, program)[0]
-
-        parts = run(("sampled", count), sampled, data, key_of(call_index))
-        return tuple(np.asarray(part, np.float64) for part in parts)
-
-    def loss(data: Arguments, call_index: int) -> float:
-        def closed(key: Any, program: Program) -> jax.Array:
-            call = program.model, program.guide, *program.args
-            return objective.loss(key, program.parameters, *call, **program.kwargs)
-
-        return float(run(("closed",), closed, data, key_of(call_index)))
-
-    return Evaluations(particles, loss, is_last, compiles=True)

@@ -1,9 +1,8 @@
-"""Save trained parameters to a file, load them, and use them as a prior."""
+"""Save trained parameters to a file, load them, and tell files of NumPyro's models."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -19,22 +18,22 @@ from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.numerics.private_apis import restricted
 from moment_calculus.rulebooks import RULEBOOKS
 from moment_guides.numpyro.latent_sites import init_to_network, is_latent
+from moment_inference.fitting import FittingHost
 from moment_inference.objectives.remembered import KnownObjectives
 from moment_inference.optimisation.batches import AllData, first_arguments
 from moment_inference.optimisation.outcome import Fit, FitVerbs, knows_sites, of_fit
 from moment_inference.optimisation.storage.trainings import (
     Sites,
-    StoredTraining,
     check_parameters,
     constants_of,
     density_as_text,
-    fill_course_from_dict,
+    fit_of_file,
     flattened,
     signature_of,
 )
-from moment_inference.optimisation.weighting import priors_from_fit
 from numpyro_moments._host import evaluate
-from numpyro_moments.evaluation.arguments import Precision, apart, checked, is_array
+from numpyro_moments.evaluation.arguments import Precision, apart, checked, in_jax, is_array
+from numpyro_moments.evaluation.failure_causes import refuse_nonfinite_inputs
 from numpyro_moments.evaluation.uncertain_inputs import at_means
 from numpyro_moments.objectives.alpha import BBAlphaELBO, RenyiELBO
 from numpyro_moments.objectives.elbo import DeterministicELBO
@@ -42,10 +41,179 @@ from numpyro_moments.prediction.predict import predict
 from numpyro_moments.sites.terms import without_wrappers
 from numpyro_moments.sites.traces import bind
 
-# versions written into the header
-PACKAGES = ("pyro-moments", "numpyro", "jax", "numpy")
-OBJECTIVES = KnownObjectives.of(
-    "numpyro_moments", (BBAlphaELBO, DeterministicELBO, RenyiELBO), numpyro.infer, RULEBOOKS
+
+def converted_batch(batch: Any, double: bool) -> Any:
+    """Return a loader's batch with arrays of JAX, but for flags."""
+
+    def array(part: Any) -> Any:
+        is_number = isinstance(part, int | float) and not isinstance(part, bool)
+        return jnp.asarray(part) if is_number else in_jax(part, double)
+
+    return jax.tree.map(array, batch)
+
+
+def to_array(leaf: Any) -> np.ndarray | None:
+    """Return an array of JAX as one of NumPy; None for what is neither."""
+    return np.asarray(leaf) if isinstance(leaf, jax.Array | np.ndarray) else None
+
+
+class ArgumentShapes(NamedTuple):
+    """Shapes of the arguments of a training, without the data."""
+
+    args: tuple
+    kwargs: dict[str, Any]
+
+    def described(self, model: Callable, params: dict[str, Any]) -> Sites:
+        """Return what a file knows of a model's sites; its constants depend on no argument."""
+        with Precision.of(params)():
+            try:
+                return described(model, *self, only_shapes=True)
+            except jax.errors.ConcretizationTypeError as error:
+                raise ValueError(
+                    "save cannot tell the model's sites from the shapes of its arguments, as the "
+                    "model looks at their values: pass the arguments of the training, "
+                    "save(path, model, result, *data)"
+                ) from error
+
+
+def sites_of_training(model: Callable, source: AllData) -> ArgumentShapes:
+    """Return what ``save`` needs of the arguments of a training to describe its sites."""
+    shape = lambda part: jax.ShapeDtypeStruct(part.shape, part.dtype)  # noqa: E731
+    return ArgumentShapes(
+        *jax.tree.map(
+            lambda part: shape(part) if is_array(part) else part,
+            at_means(*first_arguments(source)),
+        )
+    )
+
+
+def described(
+    model: Callable, args: tuple, kwargs: dict[str, Any], only_shapes: bool = False
+) -> Sites:
+    """Return what a file knows of a model's sites; constants move with no latent value."""
+    sites: dict[str, dict] = {}
+    arrays, static = apart((args, kwargs))
+    model = _initialised(model)
+
+    def run(arrays: list, given: dict[str, Any]) -> tuple[dict, dict]:
+        args, kwargs = static.joined(arrays)
+        trace = _initial_trace(handlers.substitute(model, data=given), args, kwargs)
+        sites.update({name: site for name, site in trace.items() if site["type"] == "sample"})
+        free = {name: site["value"] for name, site in trace.items() if _is_free(site)}
+        return free, {name: _raw_parameters(site["fn"]) for name, site in sites.items()}
+
+    if only_shapes:
+        free = jax.eval_shape(lambda arrays: run(arrays, {})[0], arrays)
+        certain = certain_outputs(lambda *given: run(*given)[1], arrays, free)
+    else:
+        free = jax.eval_shape(lambda: run(arrays, {})[0])
+        certain = certain_outputs(lambda given: run(arrays, given)[1], free)
+    known = [] if only_shapes else [*map(np.asarray, arrays)]
+    return signature_of(sites, without_wrappers), constants_of(sites, certain, known)
+
+
+def certain_outputs(function: Callable, *shapes: Any) -> dict[str, dict[str, np.ndarray]]:
+    """Return the outputs of a function that depend on none of its inputs."""
+    program, outputs = jax.make_jaxpr(function, return_shape=True)(*shapes)
+    result: dict[str, dict[str, np.ndarray]] = {name: {} for name in outputs}
+    places = jax.tree.leaves_with_path(outputs)
+    for index, (path, _) in enumerate(places):
+        wanted = [place == index for place in range(len(places))]
+        part, used = restricted(program.jaxpr, wanted)
+        if not any(used):
+            (value,) = evaluate(part, program.consts)
+            result[path[0].key][path[1].key] = np.asarray(value)
+    return result
+
+
+def _is_free(site: dict) -> bool:
+    return is_latent(site) or site["type"] in ("param", "mutable")
+
+
+def _raw_parameters(fn: Any) -> dict[str, Any]:
+    inner = without_wrappers(fn)
+    values = {name: vars(inner).get(name) for name in getattr(inner, "arg_constraints", ())}
+    return {
+        name: value
+        for name, value in values.items()
+        if is_array(value) or isinstance(value, int | float)
+    }
+
+
+def _initial_trace(model: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, dict]:
+    """Return the sites of a model, which takes no notice of handlers around."""
+    with handlers.block():
+        return handlers.trace(model).get_trace(*args, **kwargs)
+
+
+def sampled_sites(model: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, dict]:
+    """Return a model's ``sample`` sites, from an abstract run."""
+    trace = abstract_trace(_initialised(model), args, kwargs)
+    return {name: site for name, site in trace.items() if site["type"] == "sample"}
+
+
+def density_text(model: Callable, args: tuple, kwargs: dict[str, Any], observed: bool) -> str:
+    """Return a model's log density at a fixed start, as text."""
+    trace = _initial_trace(_initialised(model), args, kwargs)
+    sites = {name: site for name, site in trace.items() if site["type"] == "sample"}
+    return density_as_text(sites, observed)
+
+
+def _initialised(model: Callable) -> Callable:
+    """Return a model whose latent sites start at the same values in every run."""
+
+    def start(site: dict) -> Any:
+        return init_to_network(site) if is_latent(site) else None
+
+    return handlers.substitute(handlers.seed(model, 0), substitute_fn=start)
+
+
+def abstract_trace(program: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, dict]:
+    """Return the sites of a program that is traced without numbers."""
+    sites: dict[str, dict] = {}
+
+    def run() -> int:
+        with handlers.block():
+            sites.update(handlers.trace(program).get_trace(*args, **kwargs))
+        return 0
+
+    jax.eval_shape(run)
+    return sites
+
+
+class PriorReplacement(Messenger):
+    """Handler that replaces the priors of latent sites by name."""
+
+    def __init__(self, fn: Callable, priors: Mapping[str, Any]) -> None:
+        super().__init__(fn)
+        self.priors = priors
+
+    def process_message(self, msg: Any) -> None:
+        """Replace a prior."""
+        if msg["type"] == "sample" and msg["name"] in self.priors:
+            msg["fn"] = self.priors[msg["name"]]
+
+
+HOST = FittingHost(
+    objectives=KnownObjectives.of(
+        "numpyro_moments", (BBAlphaELBO, DeterministicELBO, RenyiELBO), numpyro.infer, RULEBOOKS
+    ),
+    packages=("pyro-moments", "numpyro", "jax", "numpy"),
+    random=None,  # programs are passed keys
+    double_precision=lambda wanted: Precision(wanted)(),
+    is_double=lambda: bool(jax.config.read("jax_enable_x64")),
+    converted=in_jax,
+    converted_batch=converted_batch,
+    rows=lambda data, indices: jax.tree.map(lambda part: part[indices], data),
+    leaves=jax.tree.leaves,
+    to_array=to_array,
+    sampled_sites=sampled_sites,
+    with_priors=PriorReplacement,
+    prior_arrays=lambda prior, model: model.priors,
+    described=described,
+    sites_of_training=sites_of_training,
+    density_text=density_text,
+    refuse_nonfinite_inputs=refuse_nonfinite_inputs,
 )
 
 
@@ -89,10 +257,10 @@ def save(
             f"data, a dictionary, got {type(params).__name__}"
         )
     if sites is None:
-        sites = _described(model, data, named)
+        sites = described(model, data, named)
     elif isinstance(sites, ArgumentShapes):
         sites = sites.described(model, params)
-    training = _stored(guide, sites, objective)
+    training = HOST.stored(guide, sites, objective)
     training.write(path, {"parameters": arrays_in(params)}, {})
 
 
@@ -133,21 +301,18 @@ def load(
     Example:
         >>> result = load("network.safetensors", model, DVIGuide(), x)  # doctest: +SKIP
     """
-    tree = stored_training(model, guide, data, named).read(path, require_checkpoint=False)
+    stored = HOST.stored(guide, described(model, data, named))
+    tree = stored.read(path, require_checkpoint=False)
     arrays = {name: stored_array(part) for name, part in tree["parameters"].items()}
     bind(guide, model, arrays)
-    use_float64 = any(part.dtype == np.float64 for part in arrays.values())
-    with jax.enable_x64(True) if use_float64 else contextlib.nullcontext():
+    with Precision.of(arrays)():
         made = parameters_of(model, guide, data, named)
         check_parameters(path, arrays, arrays_in(made))
         params = _filled(made, arrays)
         with handlers.block():  # the guide learns its sites
             handlers.substitute(handlers.seed(guide, 0), data=params)(*data, **named)
-    objective = objective or OBJECTIVES.objective(tree["objective"], path)
-    fit = Fit(guide=guide, params=params, seconds={}, objective=objective, sites=tree["sites"])
-    if "course" in tree:
-        fill_course_from_dict(fit, tree["course"])
-    return fit.with_model(model, VERBS)
+    objective = objective or HOST.objectives.objective(tree["objective"], path)
+    return fit_of_file(tree, guide, params, objective).with_model(model, VERBS)
 
 
 # The parameters go before the arguments: the first of these may be a dictionary, too.
@@ -160,139 +325,12 @@ def _save(path: str | PathLike[str], model: Callable, fit: Fit, *data: Any, **na
 
 
 @one_thread_at_a_time
-def _median(fit: Fit) -> dict[str, Any]:
+def _of_guide(fit: Fit, method: str, *args: Any) -> dict[str, Any]:
     with Precision.of(fit.params)():
-        return fit.guide.median(fit.params)
+        return getattr(fit.guide, method)(fit.params, *args)
 
 
-@one_thread_at_a_time
-def _quantiles(fit: Fit, levels: Sequence[float]) -> dict[str, Any]:
-    with Precision.of(fit.params)():
-        return fit.guide.quantiles(fit.params, levels)
-
-
-VERBS = FitVerbs(_predict, _save, _median, _quantiles, to_numpy)
-
-
-def stored_training(
-    model: Callable, guide: Callable, data: tuple, named: dict, objective: Any = None
-) -> StoredTraining:
-    """Return the reader and writer of a model and guide's files."""
-    return _stored(guide, _described(model, data, named), objective)
-
-
-def _stored(guide: Any, sites: Sites, objective: Any) -> StoredTraining:
-    record = OBJECTIVES.record(objective)
-    return StoredTraining("numpyro_moments", PACKAGES, guide, sites, _to_array, record)
-
-
-class ArgumentShapes(NamedTuple):
-    """Shapes of the arguments of a training, without the data."""
-
-    data: tuple
-    named: dict[str, Any]
-
-    @classmethod
-    def of(cls, source: AllData) -> ArgumentShapes:
-        """Return those of the first step of a training."""
-        shape = lambda part: jax.ShapeDtypeStruct(part.shape, part.dtype)  # noqa: E731
-        return cls(
-            *jax.tree.map(
-                lambda part: shape(part) if is_array(part) else part,
-                at_means(*first_arguments(source)),
-            )
-        )
-
-    def described(self, model: Callable, params: dict[str, Any]) -> Sites:
-        """Return what a file knows of a model's sites; its constants depend on no argument."""
-        with Precision.of(params)():
-            try:
-                return _described(model, *self, only_shapes=True)
-            except jax.errors.ConcretizationTypeError as error:
-                raise ValueError(
-                    "save cannot tell the model's sites from the shapes of its arguments, as the "
-                    "model looks at their values: pass the arguments of the training, "
-                    "save(path, model, result, *data)"
-                ) from error
-
-
-def _described(model: Callable, data: tuple, named: dict, only_shapes: bool = False) -> Sites:
-    """Return what a file knows of a model's sites; constants move with no latent value."""
-    sites: dict[str, dict] = {}
-    arrays, static = apart((data, named))
-    model = _initialised(model)
-
-    def run(arrays: list, given: dict[str, Any]) -> tuple[dict, dict]:
-        data, named = static.joined(arrays)
-        trace = _initial_trace(handlers.substitute(model, data=given), data, named)
-        sites.update({name: site for name, site in trace.items() if site["type"] == "sample"})
-        free = {name: site["value"] for name, site in trace.items() if _is_free(site)}
-        return free, {name: _raw_parameters(site["fn"]) for name, site in sites.items()}
-
-    if only_shapes:
-        free = jax.eval_shape(lambda arrays: run(arrays, {})[0], arrays)
-        certain = certain_outputs(lambda *given: run(*given)[1], arrays, free)
-    else:
-        free = jax.eval_shape(lambda: run(arrays, {})[0])
-        certain = certain_outputs(lambda given: run(arrays, given)[1], free)
-    known = [] if only_shapes else [*map(np.asarray, arrays)]
-    return signature_of(sites, without_wrappers), constants_of(sites, certain, known)
-
-
-def certain_outputs(function: Callable, *shapes: Any) -> dict[str, dict[str, np.ndarray]]:
-    """Return the outputs of a function that depend on none of its inputs."""
-    program, outputs = jax.make_jaxpr(function, return_shape=True)(*shapes)
-    result: dict[str, dict[str, np.ndarray]] = {name: {} for name in outputs}
-    places = jax.tree.leaves_with_path(outputs)
-    for index, (path, _) in enumerate(places):
-        wanted = [place == index for place in range(len(places))]
-        part, used = restricted(program.jaxpr, wanted)
-        if not any(used):
-            (value,) = evaluate(part, program.consts)
-            result[path[0].key][path[1].key] = np.asarray(value)
-    return result
-
-
-def _is_free(site: dict) -> bool:
-    return is_latent(site) or site["type"] in ("param", "mutable")
-
-
-def _raw_parameters(fn: Any) -> dict[str, Any]:
-    inner = without_wrappers(fn)
-    values = {name: vars(inner).get(name) for name in getattr(inner, "arg_constraints", ())}
-    return {
-        name: value
-        for name, value in values.items()
-        if is_array(value) or isinstance(value, int | float)
-    }
-
-
-def _initial_trace(model: Callable, data: tuple, named: dict) -> dict[str, dict]:
-    """Return the sites of a model, which takes no notice of handlers around."""
-    with handlers.block():
-        return handlers.trace(model).get_trace(*data, **named)
-
-
-def sampled_sites(model: Callable, data: tuple, named: dict[str, Any]) -> dict[str, dict]:
-    """Return a model's ``sample`` sites, from an abstract run."""
-    trace = _abstract_trace(_initialised(model), data, named)
-    return {name: site for name, site in trace.items() if site["type"] == "sample"}
-
-
-def density_text(model: Callable, data: tuple, named: dict[str, Any], observed: bool) -> str:
-    """Return a model's log density at a fixed start, as text."""
-    trace = _initial_trace(_initialised(model), data, named)
-    sites = {name: site for name, site in trace.items() if site["type"] == "sample"}
-    return density_as_text(sites, observed)
-
-
-def _initialised(model: Callable) -> Callable:
-    """Return a model whose latent sites start at the same values in every run."""
-
-    def start(site: dict) -> Any:
-        return init_to_network(site) if is_latent(site) else None
-
-    return handlers.substitute(handlers.seed(model, 0), substitute_fn=start)
+VERBS = FitVerbs(_predict, _save, _of_guide, to_numpy)
 
 
 def arrays_in(params: dict[str, Any]) -> dict[str, Any]:
@@ -309,17 +347,17 @@ def _filled(made: Any, stored: dict[str, Any], name: str = "") -> Any:
 
 
 def parameters_of(
-    model: Callable, guide: Callable, data: tuple, named: dict[str, Any]
+    model: Callable, guide: Callable, args: tuple, kwargs: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the parameters of guide and model, as abstract arrays."""
-    guide_trace = _abstract_trace(handlers.seed(guide, 0), data, named)
+    guide_trace = abstract_trace(handlers.seed(guide, 0), args, kwargs)
 
     def program() -> Any:
         with handlers.block():
-            inner = handlers.trace(handlers.seed(guide, 0)).get_trace(*data, **named)
-        return handlers.replay(handlers.seed(model, 0), inner)(*data, **named)
+            inner = handlers.trace(handlers.seed(guide, 0)).get_trace(*args, **kwargs)
+        return handlers.replay(handlers.seed(model, 0), inner)(*args, **kwargs)
 
-    model_trace = _abstract_trace(program, (), {})
+    model_trace = abstract_trace(program, (), {})
     return {
         name: site["value"]
         for trace in (model_trace, guide_trace)
@@ -328,51 +366,7 @@ def parameters_of(
     }
 
 
-def _abstract_trace(program: Callable, data: tuple, named: dict[str, Any]) -> dict[str, dict]:
-    """Return the sites of a program that is traced without numbers."""
-    sites: dict[str, dict] = {}
-
-    def run() -> int:
-        with handlers.block():
-            sites.update(handlers.trace(program).get_trace(*data, **named))
-        return 0
-
-    jax.eval_shape(run)
-    return sites
-
-
 def stored_array(array: np.ndarray) -> jax.Array:
     """Return an array of a file as a JAX array in its precision."""
     with jax.enable_x64(array.dtype.itemsize == 8):
         return jnp.asarray(array)
-
-
-def _to_array(leaf: Any) -> np.ndarray | None:
-    return np.asarray(leaf) if isinstance(leaf, jax.Array | np.ndarray) else None
-
-
-class PriorReplacement(Messenger):
-    """Handler that replaces the priors of latent sites by name."""
-
-    def __init__(self, fn: Callable, priors: dict[str, Any]) -> None:
-        super().__init__(fn)
-        self.priors = priors
-
-    @property
-    def arrays(self) -> list[Any]:
-        """Return the parameters of the priors."""
-        return jax.tree.leaves(self.priors)
-
-    def process_message(self, msg: Any) -> None:
-        """Replace a prior."""
-        if msg["type"] == "sample" and msg["name"] in self.priors:
-            msg["fn"] = self.priors[msg["name"]]
-
-
-def with_prior(model: Callable, prior: Fit | None, source: AllData) -> Callable:
-    """Return the model with an earlier posterior as the prior of its global sites."""
-    if prior is None:
-        return model
-    return PriorReplacement(
-        model, priors_from_fit(sampled_sites(model, *first_arguments(source)), prior)
-    )

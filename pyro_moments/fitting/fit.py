@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
-import numpy as np
 import pyro
 import torch
 from pyro.infer.autoguide import AutoGuide
 from pyro.optim import PyroOptim
 
 from moment_calculus.errors import UnsupportedMoments
-from moment_inference.objectives.by_draws import warn_unless_confirmed
-from moment_inference.objectives.observations import NOT_FINITE, expecting_observations
+from moment_inference.fitting import FitTask
+from moment_inference.objectives.observations import NOT_FINITE
 from moment_inference.objectives.starts import finite_vector, with_valid_start
-from moment_inference.optimisation.batches import (
-    AllData,
-    Arguments,
-    first_arguments,
-    whole_arguments,
-)
+from moment_inference.optimisation.batches import whole_arguments
 from moment_inference.optimisation.minimiser import Minimiser
 from moment_inference.optimisation.options import LEARNING_RATE, Options
 from moment_inference.optimisation.outcome import Course, Fit
 from moment_inference.optimisation.rounds import cached, initial_outcome
-from moment_inference.optimisation.storage.trainings import Checkpoint, data_digest, fitted
-from moment_inference.optimisation.training import Progress, Trainer, write_below_bar
-from moment_inference.optimisation.weighting import PlateScaling
-from pyro_moments._host import tree_leaves, tree_map
+from moment_inference.optimisation.training import Progress
 from pyro_moments.evaluation.arguments import checked
 from pyro_moments.evaluation.failure_causes import refuse_nonfinite_inputs
 from pyro_moments.fitting.flat_loss import flat_loss
@@ -42,30 +31,15 @@ from pyro_moments.fitting.gradients import GradientTrainer, PyroOptimiser, Torch
 from pyro_moments.fitting.parameters import (
     Parameters,
     ParameterSnapshot,
-    double_precision,
     frozen_parameters,
     new_parameters,
     parameters_to_float64,
     remember_fit,
     restart_if_fitted,
-    to_float64,
     unconstrained_values,
 )
-from pyro_moments.fitting.problem import (
-    GlobalRandomState,
-    Problem,
-    random_state_restored,
-    trained_loss_by_draws,
-)
-from pyro_moments.fitting.storing import (
-    OBJECTIVES,
-    VERBS,
-    density_text,
-    leave_in_single,
-    sites_of_training,
-    stored_training,
-    with_prior,
-)
+from pyro_moments.fitting.problem import Problem
+from pyro_moments.fitting.storing import HOST, VERBS, leave_in_single
 from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.sites.traces import bind
 
@@ -231,7 +205,7 @@ def fit(
     """
     options = Options.of_call(locals())
     with frozen_parameters(model):
-        trained = fit_with(options, model, guide, data, named, objective, scheduler)
+        trained = fit_with(options, model, guide, data, named, objective)
     if options.float64 and torch.get_default_dtype() is torch.float32:
         leave_in_single(trained, model, data, named)
     return trained.with_model(model, VERBS)
@@ -241,155 +215,93 @@ def fit_with(
     options: Options,
     model: Callable,
     guide: Callable,
-    data: tuple,
-    named: dict[str, Any],
+    args: tuple,
+    kwargs: dict[str, Any],
     objective: Any = None,
-    scheduler: Callable | None = None,
 ) -> Fit:
     """Train a guide as :func:`fit` does, with its options in one object."""
-    started = time.perf_counter()
-    double = double_precision() if options.float64 else contextlib.nullcontext()
-    with double, expecting_observations(), options.compilation_shown():
-        convert = to_float64 if options.float64 else lambda part: part
-        source = options.source(convert(data), convert(named), _rows, convert, GlobalRandomState())
-        objective = OBJECTIVES.resumed(options.checkpoint, objective, guide)
-        options.check_book(objective)
-        task = FitTask(
-            options=options,
-            objective=objective or DeterministicELBO(),
-            model=model,
-            streamed_model=with_prior(model, options.prior, source),
-            source=source,
-            held_out=convert(options.held_out_arguments),
-            scheduler=scheduler,
-            started=started,
-        )
-        restart_if_fitted(guide)
-        with random_state_restored(), new_parameters(guide):
+    trained = PyroFitTask.fit(options, model, guide, args, kwargs, objective)
+    remember_fit(trained)
+    return trained
+
+
+class PyroFitTask(Problem):
+    """One call of ``fit`` in Pyro, where parameters have their places in a store and modules."""
+
+    host: ClassVar = HOST
+    default_objective: ClassVar = DeterministicELBO
+
+    def train(self) -> tuple[Fit, FitTask]:
+        """Train the guide with parameters of its own."""
+        restart_if_fitted(self.guide)
+        with new_parameters(self.guide):
             try:
-                result, parameters = trained_from_valid_start(task, guide)
+                fit, parameters = self._train_from_valid_start()
             except UnsupportedMoments as error:
                 # A row is named by its number in all data, not in a mini-batch.
-                if NOT_FINITE in error.cause and source.size is not None:
-                    refuse_nonfinite_inputs(model, *whole_arguments(source))
+                if NOT_FINITE in error.cause and self.source.size is not None:
+                    refuse_nonfinite_inputs(self.model, *whole_arguments(self.source))
                 raise
-        if not np.isfinite(result.losses).all():
-            refuse_nonfinite_inputs(model, *whole_arguments(source))
-        if task.held_out is not None and not np.isfinite([*result.held_out.values()]).all():
-            refuse_nonfinite_inputs(model, *task.held_out)
-        remember_fit(result)
-        result.context = ParameterSnapshot(parameters, (model, result.guide))
-        result.objective = task.objective
-        if options.by_draws:
-            problem = task.problem(result.guide, kl_warm_up=False)
-            result.by_draws = trained_loss_by_draws(problem, source, options, result, _rows)
-            write_below_bar(str(result.by_draws), options.progress_bar)
-            warn_unless_confirmed(result.by_draws)
-        return result
+        fit.context = ParameterSnapshot(parameters, (self.model, self.guide))
+        plain = replace(self.options, kl_warm_up=None, precision=None)
+        return fit, replace(self, options=plain)
 
+    def _train_from_valid_start(self) -> tuple[Fit, Parameters]:
+        """Train, from a smaller start if the model fails at the usual initial locations."""
 
-def trained_from_valid_start(task: FitTask, guide: Callable) -> tuple[Fit, Parameters]:
-    """Train a guide, from a smaller start if the model fails at the usual initial locations."""
-    train = task.train_guide if task.options.restarts == 1 else functools.partial(best_of, task)
+        def seeded_training() -> tuple[Fit, Parameters]:
+            pyro.set_rng_seed(self.options.seed)
+            return self._train_once() if self.options.restarts == 1 else self._best_of_restarts()
 
-    def seeded_training() -> tuple[Fit, Parameters]:
-        pyro.set_rng_seed(task.options.seed)
-        return train(guide)
+        is_set_up = lambda: getattr(self.guide, "_sites", None) is not None  # noqa: E731
+        return with_valid_start(self.guide, seeded_training, is_set_up)
 
-    is_set_up = lambda: getattr(guide, "_sites", None) is not None  # noqa: E731
-    return with_valid_start(guide, seeded_training, is_set_up)
-
-
-def _rows(data: Any, indices: Any) -> Any:
-    """Return rows of tensors, also inside tuples and dictionaries."""
-    return tree_map(lambda part: part[indices], data)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FitTask:
-    """What one call of ``fit`` does with a guide."""
-
-    options: Options
-    objective: Any
-    model: Callable  # the user's
-    streamed_model: Callable  # with the prior of an earlier fit
-    source: AllData  # of the data
-    held_out: Arguments | None
-    scheduler: Callable | None  # makes a schedule of torch from the optimiser
-    started: float  # when the preparations began
-
-    def train_guide(self, guide: Callable) -> tuple[Fit, Parameters]:
-        """Train a guide, and return the fit and the parameters."""
-        bind(guide, self.streamed_model)
-        problem = self.problem(guide, kl_warm_up=self.options.warm_up is not None)
-        run = functools.partial(problem.unweighted_loss, first_arguments(self.source))
+    def _train_once(self) -> tuple[Fit, Parameters]:
+        """Train the guide, and return the fit and the parameters."""
+        bind(self.guide, self.trained_model)
         if self.options.float64:
-            parameters_to_float64(run)
+            parameters_to_float64(self.unweighted_loss)
         if self.options.start is not None:
-            parameters = Parameters.from_run(run)
+            parameters = Parameters.from_run(self.unweighted_loss)
             parameters.load(unconstrained_values(parameters, self.options.start.params))
-        if self.options.precision is not None:
-            problem.hold_noise(self.options.precision, first_arguments(self.source))
         if self.options.method == "adam":
-            steps = _steps(self.options, self.scheduler)
-            trainer = GradientTrainer(problem, self.source, self.options.warm_up, steps)
-            fit = self._fitted(problem, trainer, Course(), lambda kept: kept)
-            return fit, problem.with_noise(trainer.parameters)
-        minimiser, parameters = _minimiser(self.options, problem, self.source)
-        at_vector = parameters.load_vector_and_copy
-        fit = self._fitted(problem, minimiser, minimiser.outcome, at_vector)
-        return fit, problem.with_noise(parameters)
+            self.noise  # noqa: B018  is found before the first step
+            trainer = GradientTrainer(self, _steps(self.options))
+            fit = self.run(trainer, Course(), lambda kept: kept)
+            return fit, self.with_noise(trainer.parameters)
+        minimiser, parameters = _minimiser(self)
+        fit = self.run(minimiser, minimiser.outcome, parameters.load_vector_and_copy)
+        return fit, self.with_noise(parameters)
 
-    def problem(self, guide: Callable, *, kl_warm_up: bool) -> Problem:
-        """Return the problem of training a guide."""
-        batches = type(self.source) is not AllData
-        rows = self.options.rows_of(self.source) if batches else None
-        plates = PlateScaling(rows, self.options.plate) if batches else None
-        return Problem(
-            self.objective, self.streamed_model, guide, plates, kl_warm_up, self.held_out
-        )
+    def _best_of_restarts(self) -> tuple[Fit, Parameters]:
+        """Return the best of several fits, and the guide's parameters, which then are its.
 
-    def unweighted_loss(self, guide: Callable) -> Any:
-        """Return a loss of a guide, which makes the guide's parameters."""
-        bind(guide, self.streamed_model)
-        args, named = first_arguments(self.source)
-        return self.objective.differentiable_loss(self.streamed_model, guide, *args, **named)
-
-    def _fitted(
-        self,
-        problem: Problem,
-        trainer: Trainer,
-        course: Course,
-        parameters: Callable[[Any], dict[str, Any]],
-    ) -> Fit:
-        def checkpoint() -> Checkpoint:
-            data, named = first_arguments(self.source)
-            prior = self.options.prior
-            return Checkpoint.of_fit(
-                self.options,
-                self.source,
-                self.objective,
-                stored_training(self.model, problem.guide, data, named, self.objective),
-                parameters,
-                digest=_digest,
-                density=functools.partial(density_text, self.model, data, named),
-                prior=None if prior is None else _digest(prior.params),
-                float64=torch.get_default_dtype() is torch.float64,
-                shuffles_globally=True,
+        Pyro stores parameters by name, so that a copy of the guide would continue with those
+        of the last training: every training has a store of its own.
+        """
+        guide = self.guide
+        if isinstance(guide, torch.nn.Module) and next(guide.parameters(), None) is not None:
+            raise ValueError(
+                "restarts begin with new parameters, and the guide has some: give a new one"
             )
+        module = self.model if isinstance(self.model, torch.nn.Module) else torch.nn.Module()
+        initial = copy.deepcopy(module.state_dict())
+        fits = []
+        for _ in range(self.options.restarts):
+            with pyro.get_param_store().scope():
+                fit, parameters = replace(self, guide=_copied(guide))._train_once()
+                fits.append((fit, parameters.unconstrained_copies()))
+            module.load_state_dict(initial)
+        fit, copies = min(fits, key=lambda pair: pair[0].rank)
+        bind(guide, self.trained_model)
+        parameters = Parameters.from_run(self.unweighted_loss)
+        parameters.load(copies)
+        fit.guide = guide
+        return fit, parameters
 
-        guide, started = problem.guide, self.started
-        sites = sites_of_training(self.model, self.source)
-        fit = fitted(self.options, self.source, guide, trainer, course, checkpoint, started)
-        return replace(fit, sites=sites)
 
-
-def _digest(data: Any) -> str:
-    tensors = [leaf for leaf in tree_leaves(data) if isinstance(leaf, torch.Tensor)]
-    return data_digest(tensor.detach().cpu().numpy() for tensor in tensors)
-
-
-def _steps(options: Options, scheduler: Callable | None) -> TorchOptimiser:
+def _steps(options: Options) -> TorchOptimiser:
+    scheduler = options.scheduler
     if isinstance(options.optimiser, PyroOptim):
         if scheduler is not None:
             raise ValueError("a schedule of torch goes with an optimiser of torch, not of Pyro")
@@ -407,16 +319,16 @@ def _steps(options: Options, scheduler: Callable | None) -> TorchOptimiser:
     return TorchOptimiser(options.optimiser or adam, scheduler, None)
 
 
-def _minimiser(options: Options, problem: Problem, source: AllData) -> tuple[Minimiser, Parameters]:
-    data = source.arguments(0)
-    loss = flat_loss(problem.objective, problem.model, problem.guide, *data)
+def _minimiser(task: Problem) -> tuple[Minimiser, Parameters]:
+    data = task.source.arguments(0)
+    loss = flat_loss(task.trained_objective, task.trained_model, task.guide, *data)
     loss.check_deterministic()
     objective, parameters = cached(loss.objective()), loss.parameters
 
     def at_parameters(read: Callable[[], Any]) -> Callable[[Any], Any]:
         def at(vector: Any) -> Any:
             parameters.set_vector(vector)
-            problem.with_noise(parameters)
+            task.with_noise(parameters)
             return read()
 
         return at
@@ -427,40 +339,15 @@ def _minimiser(options: Options, problem: Problem, source: AllData) -> tuple[Min
         initial_outcome(
             objective,
             finite_vector(objective, start, loss.smaller_starts(start)),
-            lambda: refuse_nonfinite_inputs(problem.model, *data),
+            lambda: task.explain(*data),
         ),
-        options.method,
-        options.tolerance,
-        at_parameters(lambda: problem.with_noise(parameters).constrained_copies()),
-        at_parameters(lambda: problem.terms(data, None)),
-        at_parameters(problem.score),
+        task.options.method,
+        task.options.tolerance,
+        at_parameters(lambda: task.with_noise(parameters).constrained_copies()),
+        at_parameters(lambda: task.terms(data, None)),
+        at_parameters(task.score),
     )
     return trainer, parameters
-
-
-def best_of(task: FitTask, guide: Callable) -> tuple[Fit, Parameters]:
-    """Return the best of several fits, and the guide's parameters, which then are its.
-
-    Pyro stores parameters by name, so that a copy of the guide would continue with those
-    of the last training: every training has a store of its own.
-    """
-    if isinstance(guide, torch.nn.Module) and next(guide.parameters(), None) is not None:
-        raise ValueError(
-            "restarts begin with new parameters, and the guide has some: give a new one"
-        )
-    module = task.model if isinstance(task.model, torch.nn.Module) else torch.nn.Module()
-    initial = copy.deepcopy(module.state_dict())
-    fits = []
-    for _ in range(task.options.restarts):
-        with pyro.get_param_store().scope():
-            fit, parameters = task.train_guide(_copied(guide))
-            fits.append((fit, parameters.unconstrained_copies()))
-        module.load_state_dict(initial)
-    fit, copies = min(fits, key=lambda pair: pair[0].rank)
-    parameters = Parameters.from_run(lambda: task.unweighted_loss(guide))
-    parameters.load(copies)
-    fit.guide = guide
-    return fit, parameters
 
 
 def _copied(guide: Any) -> Any:

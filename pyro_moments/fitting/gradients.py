@@ -19,17 +19,15 @@ from moment_inference.optimisation.batches import (
     AllData,
     Arguments,
     Exhausted,
-    first_arguments,
     whole_arguments,
 )
 from moment_inference.optimisation.minimiser import step_off_saddle
 from moment_inference.optimisation.outcome import INVALID, Course
 from moment_inference.optimisation.training import ProgressBar
-from moment_inference.optimisation.weighting import WarmUp
 from pyro_moments._host import tree_map
 from pyro_moments.fitting.flat_loss import flat_loss, multiply_start
 from pyro_moments.fitting.parameters import Parameters, as_array, unconstrained_parameters
-from pyro_moments.fitting.problem import GlobalRandomState, Problem
+from pyro_moments.fitting.problem import RANDOM, Problem
 
 
 class TorchOptimiser:
@@ -141,10 +139,8 @@ def smaller_start(parameters: Parameters, loss: float, run: Callable[[], float])
 class GradientTrainer:
     """Trains a problem by an optimiser."""
 
-    def __init__(
-        self, problem: Problem, source: AllData, warm_up: WarmUp | None, steps: TorchOptimiser
-    ) -> None:
-        self.problem, self.source, self.warm_up, self.steps = problem, source, warm_up, steps
+    def __init__(self, problem: Problem, steps: TorchOptimiser) -> None:
+        self.problem, self.source, self.steps = problem, problem.source, steps
         self.parameters = Parameters({}, {})
         self._last: Arguments | None = None
 
@@ -167,7 +163,8 @@ class GradientTrainer:
             bar.report(1, course.loss)
 
     def _step(self, data: Arguments, step: int) -> float:
-        weight = None if self.warm_up is None else self.warm_up.weight(step)
+        warm_up = self.problem.options.warm_up
+        weight = None if warm_up is None else warm_up.weight(step)
         run = partial(self.problem.loss_and_grads, data, self.source.size, weight)
         with poutine.trace(param_only=True) as capture:
             loss = run() if step else first_loss(run)
@@ -192,11 +189,11 @@ class GradientTrainer:
         """Leave a saddle of a deterministic loss; return whether it was one."""
         problem = self.problem
         if type(self.source) is not AllData or not getattr(
-            problem.objective, "in_closed_form", False
+            problem.trained_objective, "in_closed_form", False
         ):
             return False
         data = self.source.arguments(0)
-        flat = flat_loss(problem.objective, problem.model, problem.guide, *data)
+        flat = flat_loss(problem.trained_objective, problem.trained_model, problem.guide, *data)
         vector, (loss, second) = flat.parameters.vector(), flat.two_values()
         lower = step_off_saddle(flat.objective(), vector, loss) if loss == second else None
         flat.parameters.set_vector(vector if lower is None else lower[0])
@@ -236,19 +233,18 @@ class GradientTrainer:
         return {
             "parameters": self.parameters.unconstrained_copies(),
             "optimiser": self.steps.state(),
-            "random": GlobalRandomState().get(),
+            "random": RANDOM.get(),
             "source": self.source.state(),
         }
 
     def load_state(self, state: Any) -> None:
         """Continue from a state."""
-        first = first_arguments(self.source)
-        self.parameters = Parameters.from_run(lambda: self.problem.unweighted_loss(first))
+        self.parameters = Parameters.from_run(self.problem.unweighted_loss)
         self.parameters.load(state["parameters"])
         self.steps.add_parameters(self.parameters.leaves)
         self.steps.restore(_tensors(state["optimiser"]))
         self.source.restore(state["source"])
-        GlobalRandomState().set(state["random"])
+        RANDOM.set(state["random"])
 
 
 def _tensors(tree: Any) -> Any:

@@ -170,7 +170,7 @@ class ParameterSnapshot:
         with (
             pyro.get_param_store().scope(state),
             module_parameters(self._modules),
-            double_precision() if self._use_float64 else contextlib.nullcontext(),
+            double_precision(self._use_float64),
         ):
             yield
 
@@ -271,10 +271,10 @@ def as_array(tensor: torch.Tensor) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def double_precision() -> Iterator[None]:
-    """Make new tensors float64 within the context."""
+def double_precision(wanted: bool = True) -> Iterator[None]:
+    """Make new tensors float64 within the context, if wanted."""
     before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
+    torch.set_default_dtype(torch.float64 if wanted else before)
     try:
         yield
     finally:
@@ -294,6 +294,11 @@ def to_dtype(data: Any, dtype: torch.dtype) -> Any:
 def to_float64(data: Any) -> Any:
     """Return floating-point tensors as float64, also inside tuples and dictionaries."""
     return to_dtype(data, torch.float64)
+
+
+def in_precision(data: Any, double: bool) -> Any:
+    """Return arguments, as float64 if these are wanted."""
+    return to_float64(data) if double else data
 
 
 def parameters_to_float64(evaluate: Callable[[], Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import platform
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -14,8 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from moment_inference.optimisation.batches import AllData, LoaderBatches
-from moment_inference.optimisation.options import Options
 from moment_inference.optimisation.outcome import Course, Fit
 from moment_inference.optimisation.storage.files import StoredFileError, pack, read, unpack, write
 from moment_inference.optimisation.training import Trainer, TrainingPlan, train
@@ -341,31 +338,6 @@ class Checkpoint:
     settings: dict[str, Any]  # the fit's; the file must have the same
     parameters: Callable[[Any], dict[str, Any]]  # by name, from what the trainer keeps
 
-    @classmethod
-    def of_fit(
-        cls,
-        options: Options,
-        source: AllData,
-        objective: Any,
-        stored: StoredTraining,
-        parameters: Callable[[Any], dict[str, Any]],
-        *,
-        digest: Callable[[Any], str],  # of the arrays among arguments
-        density: Callable[[bool], str],  # of the model, with or without what it observes
-        prior: str | None,  # digest of the posterior in the place of the model's prior
-        float64: bool,
-        shuffles_globally: bool,  # whether the trainer stores torch's state
-    ) -> Checkpoint:
-        """Return the checkpoint of one call of ``fit``."""
-        if isinstance(source, LoaderBatches):
-            source.check_resumable(shuffles_globally)
-        settings = options.settings(digest((source.args, source.named)), objective, float64)
-        if prior is not None:
-            settings["prior"] = prior
-        # A loader may begin with other rows.
-        settings["density"] = density(not isinstance(source, LoaderBatches))
-        return cls(Path(options.checkpoint), stored, settings, parameters)
-
     def train(self, trainer: Trainer, course: Course, plan: TrainingPlan) -> None:
         """Train, starting from the file's state if the file exists."""
 
@@ -396,20 +368,9 @@ class Checkpoint:
         return tree["kept"]
 
 
-def fitted(
-    options: Options,
-    source: AllData,
-    guide: Any,
-    trainer: Trainer,
-    course: Course,
-    checkpoint: Callable[[], Checkpoint],
-    started: float,  # when the preparations began, by ``time.perf_counter``
-) -> Fit:
-    """Train, with a checkpoint file if the options name one, and return the result."""
-    prepared, plan = time.perf_counter(), options.plan(source)
-    if options.checkpoint is None:
-        train(trainer, course, plan)
-    else:
-        checkpoint().train(trainer, course, plan)
-    params = trainer.values()  # moves those of a deterministic method
-    return course.fit(guide, params, started, prepared)
+def fit_of_file(tree: Mapping[str, Any], guide: Any, params: dict[str, Any], objective: Any) -> Fit:
+    """Return the fit that the tree of a file tells."""
+    fit = Fit(guide=guide, params=params, seconds={}, objective=objective, sites=tree["sites"])
+    if "course" in tree:
+        fill_course_from_dict(fit, tree["course"])
+    return fit
