@@ -37,6 +37,11 @@ def optional_package(name: str, use: str, extra: str = "diagnostics") -> Any:
         raise ImportError(f'{use}: pip install "pyro-moments[{extra}]"') from error
 
 
+def sites_of(*operands: Any) -> frozenset[str]:
+    """Return the sites on which any of some operands depends."""
+    return frozenset().union(*(getattr(operand, "sites", ()) for operand in operands))
+
+
 class UnsupportedMoments(TypeError):
     """No rule gives the moments; the message has cause, latent sites and remedy.
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from moment_calculus.errors import LIBRARIES, UnsupportedMoments, is_standard
+from moment_calculus.errors import LIBRARIES, UnsupportedMoments, is_standard, sites_of
 from moment_calculus.numerics.private_apis import is_constant
 from numpyro_moments._host import Jaxpr
 
@@ -46,11 +46,10 @@ def located(
 ) -> UnsupportedMoments:
     """Return the error with operation, user's line, sites and what they lead to."""
     calls = interpreter.calls
-    sites = [site for operand in operands for site in getattr(operand, "sites", ())]
     return refusal.located(
         _name(equation, calls),
         _where(equation, calls),
-        sites,
+        sites_of(*operands),
         fed_by(calls[0] if calls else equation, interpreter.program, interpreter.output_sites),
     )
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments, sites_of
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule, register_made
@@ -116,7 +116,7 @@ def _by_certain(which: Any, cases: tuple[Any, ...]) -> Any:
     if len(cases) != 2:
         raise UnsupportedMoments(
             f"a choice among {len(cases)} random cases",
-            sites=[site for case in cases for site in getattr(case, "sites", ())],
+            sites=sites_of(*cases),
             remedy="choose between two cases at a time, by jnp.where" + OR_DRAW,
         )
     return ops.where(jax.numpy.asarray(which), cases[1], cases[0])

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments, sites_of
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.deferred import Composite
@@ -86,8 +86,7 @@ def refused(primitive: str, reason: str, remedy: str) -> None:
     """Register a rule that raises UnsupportedMoments with a reason and a remedy."""
 
     def rule(*operands: Any, **_: Any) -> None:
-        sites = frozenset().union(*(getattr(operand, "sites", ()) for operand in operands))
-        raise UnsupportedMoments(reason, sites=sites, remedy=remedy + OR_DRAW)
+        raise UnsupportedMoments(reason, sites=sites_of(*operands), remedy=remedy + OR_DRAW)
 
     rule.__doc__ = f"Refuse ``{primitive}``, and name what serves instead."
     moment_rule(primitive)(rule)

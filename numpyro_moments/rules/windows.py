@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments, sites_of
 from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
@@ -141,7 +141,7 @@ def reduce_window(x: Value, initial: Any, *rest: Any, jaxpr: Any, **options: Any
     if names not in (["add"], ["max"], ["min"]) or not known or not np.isfinite(initial):
         raise UnsupportedMoments(
             f"a reduction of windows by {', '.join(names) or 'nothing'}",
-            sites=frozenset().union(*(getattr(o, "sites", ()) for o in (x, initial, *rest))),
+            sites=sites_of(x, initial, *rest),
             remedy="reduce by jax.lax.add, jax.lax.max or jax.lax.min, from a certain number"
             + OR_DRAW,
         )

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by, sites_of
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.conversion import positions
@@ -110,15 +110,11 @@ def einsum(equation: Any, *operands: Any) -> Any:
     if not isinstance(equation, str):
         raise UnsupportedMoments(
             "an Einstein sum in the form of lists",
-            sites=_sites((equation, *operands)),
+            sites=sites_of(equation, *operands),
             remedy="write the equation as a string, such as 'bi,oi->bo'",
         )
     torch.einsum(equation, *map(on_meta, operands))
     return ops.einsum(equation, *operands)
-
-
-def _sites(operands: Any) -> frozenset[str]:
-    return frozenset().union(*(getattr(o, "sites", frozenset()) for o in operands))
 
 
 @moment_rule(torch.tensordot, takes=(ops.MaskedWeight,))
@@ -126,7 +122,7 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
     """Serve ``torch.tensordot``."""
     if out is not None:
         raise UnsupportedMoments(
-            "a result written to out=", sites=_sites((a, b)), remedy="leave out= away"
+            "a result written to out=", sites=sites_of(a, b), remedy="leave out= away"
         )
     torch.tensordot(on_meta(a), on_meta(b), dims)
     rank_a, rank_b = len(a.shape), len(b.shape)

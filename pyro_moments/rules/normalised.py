@@ -9,16 +9,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments, sites_of
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.moves import axes_of, on_meta
 from pyro_moments.rules.table import moment_rule, named
-
-
-def sites_of(*values: Any) -> frozenset[str]:
-    """Return the sites on which any of some values depends."""
-    return frozenset().union(*(getattr(value, "sites", ()) for value in values))
 
 
 def _affine(value: Any, weight: Any, bias: Any) -> Value:

@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments, sites_of
 from moment_calculus.operations import catalogue as ops
-from pyro_moments.rules.normalised import sites_of
 from pyro_moments.rules.table import moment_rule
 
 CELLS: dict[str, ops.Cell] = {

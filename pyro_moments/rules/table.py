@@ -12,7 +12,7 @@ from typing import Any
 import pyro.distributions as dist
 import torch
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by, sites_of
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from moment_calculus.values.deferred import Composite
@@ -162,7 +162,7 @@ def _argument_error(signature: inspect.Signature, args: tuple, kwargs: dict, err
     except TypeError as mismatch:
         return UnsupportedMoments(
             f"its moment rule does not take these arguments ({mismatch})",
-            sites=[site for a in (*args, *kwargs.values()) for site in getattr(a, "sites", ())],
+            sites=sites_of(*args, *kwargs.values()),
             remedy="call it with fewer options, or register a rule with @pyro_moments.moment_rule"
             + OR_DRAW,
         )
@@ -245,11 +245,9 @@ def _at_mean(operand: Any) -> Any:
 
 def _comparison(kind: str, holds: Callable) -> Callable:
     def rule(input: Any, other: Any) -> MeanCheck:
-        sites = frozenset().union(*(getattr(operand, "sites", ()) for operand in (input, other)))
         outcome = holds(_at_mean(input), _at_mean(other))
-        return MeanCheck(
-            outcome, sites, lambda: ops.compare(kind, *map(_moments_of, (input, other)))
-        )
+        random = lambda: ops.compare(kind, *map(_moments_of, (input, other)))  # noqa: E731
+        return MeanCheck(outcome, sites_of(input, other), random)
 
     return rule
 
@@ -286,8 +284,7 @@ def _combination(holds: Callable, of_conditions: Callable) -> Callable:
             if hasattr(operand, "sites"):
                 _require_check(operand)
         outcomes = (getattr(operand, "outcome", operand) for operand in operands)
-        sites = frozenset().union(*(getattr(operand, "sites", ()) for operand in operands))
-        return MeanCheck(holds(*outcomes), sites, lambda: combine(*operands))
+        return MeanCheck(holds(*outcomes), sites_of(*operands), lambda: combine(*operands))
 
     return rule
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, NoReturn
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments, sites_of
 from moment_calculus.functions.combinators import Bounds, Composed, Fused, Scaled, value_range
 from moment_calculus.functions.families.elementary import capped_exp
 from moment_calculus.functions.families.piecewise import PiecewiseLinear
@@ -464,6 +464,6 @@ def raise_unsupported(name: str, *operands: Any) -> NoReturn:
     reason, remedy = UNSUPPORTED[name]
     raise UnsupportedMoments(
         f"{name} of a random value is not supported: {reason}",
-        sites=[site for operand in operands for site in getattr(operand, "sites", ())],
+        sites=sites_of(*operands),
         remedy=f"{remedy}, or draw the sites by naming them in sample_sites=",
     )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments, sites_of
 from moment_calculus.numerics.arrays import Array, namespace, squared_products
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.products import multiply
@@ -235,7 +235,7 @@ def _parsed(equation: str, operands: Sequence[Any]) -> tuple[list[str], str]:
     if "." in compact or not plain or len(operands) > 2:
         raise UnsupportedMoments(
             f"the Einstein sum '{equation}' of {len(operands)} operands",
-            sites=frozenset().union(*(getattr(o, "sites", frozenset()) for o in operands)),
+            sites=sites_of(*operands),
             remedy="sum one or two operands at a time, name every axis, and no axis twice in one "
             "operand, as in 'bi,oi->bo' or 'bij,bjk->bik'" + OR_DRAW,
         )

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.errors import OR_DRAW, UnknownNumbers, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnknownNumbers, UnsupportedMoments, sites_of
 from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Deferred, Value
@@ -300,7 +300,7 @@ def _require_known(places: Any, operands: Any) -> None:
     if not all(map(is_known, places)):
         raise UnknownNumbers(
             "an update at a place that is not known when the program is traced",
-            sites=frozenset().union(*(getattr(o, "sites", ()) for o in operands)),
+            sites=sites_of(*operands),
             remedy="update at a fixed place, or choose by a certain mask with jnp.where" + OR_DRAW,
         )
 
@@ -428,7 +428,7 @@ def _elements(x: Any, indices: Any, updates: Any) -> Any:
 def _too_general(operands: Any) -> UnsupportedMoments:
     return UnsupportedMoments(
         "an update of single elements, or of the same ones more than once",
-        sites=frozenset().union(*(getattr(o, "sites", ()) for o in operands)),
+        sites=sites_of(*operands),
         remedy="update a slice, or different rows of one axis; choose elements by a certain mask "
         "with jnp.where, and sum groups by a product with a certain matrix of zeros and ones"
         + OR_DRAW,

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments, sites_of
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Deferred, Value
 from moment_calculus.values.deferred import Composite
@@ -84,9 +84,7 @@ def _certain(function: Any) -> Any:
         if any(hasattr(argument, "sites") for argument in (*args, *options.values())):
             raise UnsupportedMoments(
                 "a tensor filled with a random number",
-                sites=[
-                    site for a in (*args, *options.values()) for site in getattr(a, "sites", ())
-                ],
+                sites=sites_of(*args, *options.values()),
                 remedy="expand the random number instead",
             )
         plain = example_of(input).detach().new_empty(()).expand(tuple(input.shape))
