@@ -52,7 +52,11 @@ def moment_rule(
     def register(rule: Callable) -> Callable:
         @functools.wraps(rule)
         def checked(*operands: Any, **parameters: Any) -> Any:
-            return rule(*(_matched(operand, takes) for operand in operands), **parameters)
+            matched = [
+                x.gaussian() if isinstance(x, Composite) and not isinstance(x, takes) else x
+                for x in operands
+            ]
+            return rule(*matched, **parameters)
 
         checked.numbers = numbers  # type: ignore[attr-defined]
         for primitive in primitives:
@@ -90,10 +94,3 @@ def refused(primitive: str, reason: str, remedy: str) -> None:
 
     rule.__doc__ = f"Refuse ``{primitive}``, and name what serves instead."
     moment_rule(primitive)(rule)
-
-
-def _matched(operand: Any, takes: tuple[type, ...]) -> Any:
-    """Return an operand as the rule takes it: moments of other composites."""
-    if isinstance(operand, Composite) and not isinstance(operand, takes):
-        return operand.gaussian()
-    return operand

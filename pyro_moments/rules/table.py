@@ -14,7 +14,7 @@ import torch
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by, sites_of
 from moment_calculus.operations import catalogue as ops
-from moment_calculus.values import Value
+from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.deferred import Composite
 from pyro_moments import _host
 
@@ -85,6 +85,7 @@ RULES: dict[Callable, Callable] = {}
 IN_PLACE: set[Callable] = set()
 VIEWS: set[Callable] = set()
 _OUTCOMES = (Composite, MeanCheck)
+_TAKEN = {torch.Tensor, Gaussian, Deferred, int, float, bool, type(None)}  # by every rule
 NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}  # torch's functions take these, too
 
 
@@ -132,7 +133,8 @@ def _checked(rule: Callable, takes: tuple[type, ...]) -> Callable:
 
     @functools.wraps(rule)
     def checked(*args: Any, **kwargs: Any) -> Any:
-        args = tuple([_operand(argument, takes) for argument in args])
+        if not _TAKEN.issuperset(map(type, args)):
+            args = tuple([_operand(argument, takes) for argument in args])
         if kwargs:
             kwargs = {renamed(name): _operand(part, takes) for name, part in kwargs.items()}
         try:
