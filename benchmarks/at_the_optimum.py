@@ -12,7 +12,6 @@ import itertools
 from collections import namedtuple
 
 import optimum
-from models import likelihoods
 
 PARTICLES, TOGETHER, HIDDEN = 10_000, 400, 10
 OFF, ERRORS = 0.02, 3.0  # relative difference, and standard errors, that a cell may have
@@ -70,7 +69,7 @@ def measured(cell):
     options, sizes = OBJECTIVES[cell.objective], optimum.sizes(HIDDEN, cell.layers, cell.likelihood)
 
     def prepared(host):
-        model = optimum.network(host, None, sizes, likelihoods(host)[cell.likelihood])
+        model = optimum.network(host, None, sizes, cell.likelihood)
         start = optimum.start(host, sizes)
         guide = getattr(host.package, cell.guide)(init_loc_fn=start, **GUIDES[cell.guide])
         kind = host.package.BBAlphaELBO if options else host.package.DeterministicELBO

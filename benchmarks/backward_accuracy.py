@@ -53,7 +53,7 @@ def measured(host, options):
         for depth, activation in itertools.product(options.layers, options.activations):
             sizes, params = (1, *[UNITS] * depth, 1), None
             network = host.network(sizes, host.activation(activation))
-            model = models.observed(host, network, lambda f: host.dist.Normal(f[..., 0], NOISE))
+            model = models.observed(host, network, "Normal", NOISE)
             for trained_by in COVARIANCES:
                 steps = options.full_steps if trained_by == "full" else options.steps
                 fit, warned = fitted(host, model, data, trained_by, steps, sizes, params)

@@ -8,8 +8,6 @@ Each covariance and the diagonal run in turn in one process; ratios to the diago
 the repeats.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import asdict, dataclass
 
@@ -98,11 +96,12 @@ def measured(host, options):
         if options.only not in name:
             continue
         if sizes == CLASSIFIER:
-            model, data = models.classification, models.images(host, IMAGES, 784)
+            family, data = "Categorical", models.images(host, IMAGES, 784)
             few = [DIAGONAL, BACKWARD]
         else:
-            model, data, few = models.two_heads, models.normals(host, batch), modes
-        made = models.steps(host, [*few, *compile_too], model(host, host.network(sizes)), data)
+            family, data, few = "heteroscedastic", models.normals(host, batch), modes
+        model = models.observed(host, host.network(sizes), family)
+        made = models.steps(host, [*few, *compile_too], model, data)
         steps = {mode: step for mode, (step, _) in made.items()}
         memory = {mode: host.workspace(step) for mode, step in steps.items()}
         yield Row(name, batch, sizes[-1], *beside_diagonal(steps), memory)

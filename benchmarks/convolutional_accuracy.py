@@ -21,6 +21,7 @@ from collections import namedtuple
 from functools import partial
 
 import harness
+import moments
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -168,14 +169,17 @@ def measured(host, name, net, x, row):
     generator, units = torch.Generator().manual_seed(0), {}
     for layer, values in layers_of(name, weights, x, F.conv2d, F.leaky_relu):
         units[layer] = torch.randperm(values[0].numel(), generator=generator)[: UNITS[name]]
-    drawn = by_draws(partial(evaluated, name, units), weights, x, row, TOGETHER[name])
+    run = partial(evaluated, name, units)
+    means, spreads = moments.of_draws(by_draws(run, weights, x, row, TOGETHER[name]))
+    ends = np.cumsum([len(part) for part in units.values()])[:-1]
+    drawn = [np.split(part, ends, axis=-1) for part in (means, spreads)]
     layers = [{"layer": layer} for layer in units]
     for covariance in ("diagonal", "backward"):
         with host.doubles():
-            stated = propagated(host, name, units, weights, x, row, covariance)
-        for layer, (mean, sd), (true, spread) in zip(layers, stated, drawn, strict=True):
-            ratio, error = np.exp(np.log(sd / spread).mean()), np.abs(mean - true).mean()
-            layer[covariance] = {"sd": float(ratio), "mean": float(error / spread.mean())}
+            found = propagated(host, name, units, weights, x, row, covariance)
+        for layer, stated, true, spread in zip(layers, found, *drawn, strict=True):
+            error = float(np.abs(np.asarray(stated.mean) - true).mean() / spread.mean())
+            layer[covariance] = {"sd": moments.ratio(stated, spread), "mean": error}
     return layers
 
 
@@ -186,42 +190,35 @@ def evaluated(name, units, weights, x, convolve=F.conv2d, leaky=F.leaky_relu):
 
 
 def by_draws(run, weights, x, row, together):
-    """Means and standard deviations of units under draws."""
+    """Units of all layers [draws, images, units], some passes at a time."""
     generator, scale = torch.Generator().manual_seed(0), row["variance"] ** 0.5
-    sums, centre = [0.0] * len(run(weights, x)), run(weights, x)
 
     def noisy(part):
         return part + scale * torch.randn(together, *part.shape, generator=generator).to(part)
 
     for _ in range(row["passes"] // together):
         if row["kind"] == NOISE:
-            drawn = run(weights, noisy(x).flatten(0, 1))
+            flat = run(weights, noisy(x).flatten(0, 1))
+            drawn = [value.reshape(together, len(x), -1) for value in flat]
         else:
             drawn = torch.vmap(lambda *parts: run(list(parts), x))(*map(noisy, weights))
-        for place, (value, middle) in enumerate(zip(drawn, centre, strict=True)):
-            moved = value.reshape(together, *middle.shape).double() - middle
-            sums[place] = sums[place] + torch.stack([moved.sum(0), (moved**2).sum(0)])
-    moments = [
-        (middle, *(total / row["passes"])) for middle, total in zip(centre, sums, strict=True)
-    ]
-    return [((c + one).numpy(), (two - one**2).sqrt().numpy()) for c, one, two in moments]
+        yield torch.cat(drawn, -1)
 
 
 def propagated(host, name, units, weights, x, row, covariance):
-    """Means and standard deviations of units in closed form."""
+    """Moments of the units of every layer in closed form."""
     functions = () if host.NAME == "Pyro" else jax_functions()
     chosen = {layer: host.array(part) for layer, part in units.items()}
     noisy = row["kind"] == NOISE
     arrays = [[host.array(a.double().numpy()) for a in parts] for parts in (weights, [x])]
     certain, random = arrays if noisy else arrays[::-1]
-    moments = [host.package.Moments(a, variance=0 * a + row["variance"]) for a in random]
+    inputs = [host.package.Moments(a, variance=0 * a + row["variance"]) for a in random]
 
     def run(*random):
         both = (certain, random[0]) if noisy else (list(random), certain[0])
         return evaluated(name, chosen, *both, *functions)
 
-    found = host.package.propagate(run, *moments, covariance=covariance)
-    return [(np.asarray(part.mean), np.asarray(part.variance) ** 0.5) for part in found]
+    return host.package.propagate(run, *inputs, covariance=covariance)
 
 
 def jax_functions():

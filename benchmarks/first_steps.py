@@ -96,7 +96,7 @@ def depths(options):
 def _first_update(depth, name):
     """Seconds until a jitted update has run once, and the instructions that were compiled."""
     host = harness.load("numpyro", threads=1)
-    model = models.two_heads(host, host.network((13, *depth * [WIDTH], 2)))
+    model = models.observed(host, host.network((13, *depth * [WIDTH], 2)), "heteroscedastic")
     elbo, guide = models.contender(host, name)
     made = guide(model, init_loc_fn=host.infer.init_to_feasible)
     svi, data = host.SVI(model, made, host.Adam(1e-3), elbo), models.normals(host, BATCH)
@@ -127,8 +127,8 @@ def first_step(name, outputs, whole):
     has used after it, or the loss alone."""
     host = harness.load("pyro", threads=1)
     with empty_cache(), host.own_parameters():
-        make = models.two_heads if outputs == 2 else models.regression
-        model = make(host, host.network((13, WIDTH, outputs)))
+        family = "heteroscedastic" if outputs == 2 else "Normal"
+        model = models.observed(host, host.network((13, WIDTH, outputs)), family)
         elbo, guide = models.contender(host, name.removesuffix(", eager"))
         start, data = 0.0 if whole else harness.processor_seconds(), models.normals(host, BATCH)
         elbo.loss_and_grads(model, guide(model, init_scale=0.05), *data)

@@ -59,7 +59,8 @@ def rows(host, options):
     compiled = options.host == "pyro" and not options.no_compiled
     steps = {PLAIN: host.plain_dropout(SCANNED, SIZES, DROPPED, data)}
     small, deep = (
-        models.two_heads(host, host.network(sizes)) for sizes in (SIZES, (13, 50, 50, 2))
+        models.observed(host, host.network(sizes), "heteroscedastic")
+        for sizes in (SIZES, (13, 50, 50, 2))
     )
     for name, pair in contenders(host, compiled).items():
         dense = name == DENSE and only in DROPOUT + FULL

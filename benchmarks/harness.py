@@ -1,7 +1,5 @@
 """What all benchmarks share: hosts, arguments, measuring in turn, limits, and files of results."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

@@ -15,7 +15,7 @@ from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO, autoguide
 from numpyro.optim import Adam
 
 import numpyro_moments
-from numpyro_moments.fitting.problem import QUICK
+from numpyro_moments.evaluation.programs import QUICK
 from numpyro_moments.objectives.base import Program
 
 NAME, BY = "NumPyro", "median"

@@ -14,7 +14,7 @@ from functools import partial
 import harness
 import numpy as np
 import optimum
-from models import likelihoods, observed, scaled
+from models import observed, scaled
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_inference.optimisation.outcome import AGREES, LARGEST_TAIL
@@ -73,15 +73,14 @@ def program(cell, host):
         options.setdefault("covariance", "backward")
     kind = host.package.BBAlphaELBO if "alpha" in options else host.package.DeterministicELBO
     guide = getattr(host.package, cell.guide)(**({"p": 0.1} if "Dropout" in cell.guide else {}))
-    likelihood = likelihoods(host)[cell.likelihood]
     if cell.network in SEQUENCES:
         outputs = partial(of_sequence, host, SEQUENCES[cell.network], cell.likelihood)
-        model = observed(host, outputs, likelihood)
+        model = observed(host, outputs, cell.likelihood)
     else:
         activation, depth = ACTIVATIONS.get(cell.network, ACTIVATIONS["relu"])
         prior = partial(horseshoe, host) if cell.network == "horseshoe" else None
         sizes = optimum.sizes(HIDDEN, depth, cell.likelihood)
-        model = optimum.network(host, prior, sizes, likelihood, partial(activation, host))
+        model = optimum.network(host, prior, sizes, cell.likelihood, partial(activation, host))
     return model, guide, kind(**options), data(host, cell)
 
 

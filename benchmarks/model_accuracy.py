@@ -8,15 +8,13 @@ deterministic ELBO; then both ELBOs are evaluated with the same guide, Trace_ELB
 many draws. Agreement means: within three standard errors of that mean plus one per cent of it.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass
 from functools import partial
 
 import harness
 import numpy as np
-from models import classification, linear, observed, perceptron, scaled, two_heads
+from models import linear, observed, perceptron, scaled
 
 SHARE, STANDARD_ERRORS = 0.01, 3.0
 HIDDEN, INPUTS, POINTS, GROUPS = 10, 3, 60, 20
@@ -140,25 +138,23 @@ def arrays(host):
 def models(host):
     """The twelve models of a host by name, with their data."""
     host = harness.load(host)
-    dist, data, cutpoints = host.dist, arrays(host), host.array([-1.0, 0.5, 1.5])
+    data = arrays(host)
     one, two, three = (
         partial(perceptron, host, scaled(host), (INPUTS, HIDDEN, outputs)) for outputs in (1, 2, 3)
     )
-    normal = lambda f: dist.Normal(f[..., 0], 0.3)  # noqa: E731
-    student = lambda f: dist.StudentT(4.0, f[..., 0], 0.3)  # noqa: E731
-    ordinal = lambda f: dist.OrderedLogistic(f[..., 0], cutpoints)  # noqa: E731
-    poisson = lambda f: dist.Poisson(host.np.exp(f))  # noqa: E731
+    of = partial(observed, host, noise=0.3, cuts=[-1.0, 0.5, 1.5])
+    of_line = partial(of, linear(host), head=lambda f: f)
     found = {
-        "regression": (observed(host, one, normal), "x y"),
-        "heteroscedastic": (two_heads(host, two), "x heavy"),
-        "robust": (observed(host, one, student), "x heavy"),
-        "logistic": (observed(host, linear(host), lambda f: dist.Bernoulli(logits=f)), "x binary"),
-        "ordinal": (observed(host, one, ordinal), "x grades"),
-        "softmax": (classification(host, three), "x classes"),
-        "Poisson": (observed(host, linear(host), poisson), "x counts"),
+        "regression": (of(one, "Normal"), "x y"),
+        "heteroscedastic": (of(two, "heteroscedastic"), "x heavy"),
+        "robust": (of(one, "StudentT"), "x heavy"),
+        "logistic": (of_line("Bernoulli"), "x binary"),
+        "ordinal": (of(one, "ordinal"), "x grades"),
+        "softmax": (of(three, "Categorical"), "x classes"),
+        "Poisson": (of_line("Poisson"), "x counts"),
         "hierarchical": (partial(hierarchical, host), "group grouped"),
-        "residual": (observed(host, partial(residual, host), normal), "x y"),
-        "layer norm": (observed(host, partial(normalised, host), normal), "x y"),
+        "residual": (of(partial(residual, host), "Normal"), "x y"),
+        "layer norm": (of(partial(normalised, host), "Normal"), "x y"),
         "two heads": (partial(two_sites, host), "x y binary"),
         "local latents": (partial(local_latents, host), "x y"),
     }

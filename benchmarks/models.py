@@ -91,43 +91,40 @@ def network_regression(host, hidden):
     return regression_by(host, mean)
 
 
-def observed(host, network, likelihood):
-    """A network whose outputs parametrise the distribution of every observation."""
+def observed(host, network, family, noise=0.5, cuts=(-1.0, 1.0), head=lambda f: f[..., 0]):
+    """A network whose outputs parametrise the distribution of every observation.
+
+    Args:
+        host: of the model.
+        network: outputs by inputs.
+        family: of the likelihood, one of those below.
+        noise: scale of a Normal or a Student distribution.
+        cuts: between the grades of an ordinal likelihood.
+        head: takes the one number that most families need from the outputs.
+    """
+    dist, exp, cuts = host.dist, host.np.exp, host.array(cuts)
+    of_all = {
+        "heteroscedastic": lambda f: dist.Normal(f[..., 0], exp(0.5 * f[..., 1])),
+        "Categorical": lambda f: dist.Categorical(logits=f),
+    }
+    of_one = {
+        "Normal": lambda f: dist.Normal(f, noise),
+        "StudentT": lambda f: dist.StudentT(4.0, f, noise),
+        "Bernoulli": lambda f: dist.Bernoulli(logits=f),
+        "ordinal": lambda f: dist.OrderedLogistic(f, cuts),
+        "Poisson": lambda f: dist.Poisson(exp(f)),
+        "NegativeBinomial": lambda f: dist.NegativeBinomial(5.0, logits=f),
+        "Gamma": lambda f: dist.Gamma(2.0, 2.0 * exp(-f)),
+        "GammaPoisson": lambda f: dist.GammaPoisson(3.0, 3.0 * exp(-f)),
+    }
 
     def model(x, y=None):
         outputs = network(x)
         with host.plate("data", len(x)):
-            return host.sample("obs", likelihood(outputs), obs=y)
+            made = of_all[family](outputs) if family in of_all else of_one[family](head(outputs))
+            return host.sample("obs", made, obs=y)
 
     return model
-
-
-def likelihoods(host):
-    """The distribution of a datum given what a network or a regression gives, by name."""
-    dist, exp, cuts = host.dist, host.np.exp, host.array([-1.0, 1.0])
-    return {
-        "Normal": lambda f: dist.Normal(f[..., 0], 0.5),
-        "heteroscedastic": lambda f: dist.Normal(f[..., 0], exp(0.5 * f[..., 1])),
-        "StudentT": lambda f: dist.StudentT(4.0, f[..., 0], 0.5),
-        "Bernoulli": lambda f: dist.Bernoulli(logits=f[..., 0]),
-        "Categorical": lambda f: dist.Categorical(logits=f),
-        "ordinal": lambda f: dist.OrderedLogistic(f[..., 0], cuts),
-        "Poisson": lambda f: dist.Poisson(exp(f[..., 0])),
-        "Gamma": lambda f: dist.Gamma(2.0, 2.0 * exp(-f[..., 0])),
-    }
-
-
-def regression(host, network):
-    return observed(host, network, likelihoods(host)["Normal"])
-
-
-def two_heads(host, network):
-    """Heteroscedastic regression: the network has a mean and a log variance."""
-    return observed(host, network, likelihoods(host)["heteroscedastic"])
-
-
-def classification(host, network):
-    return observed(host, network, likelihoods(host)["Categorical"])
 
 
 def contender(host, name):

@@ -90,7 +90,7 @@ def updates(host, options):
     """Updates by Adam; in Pyro also losses with gradients, which its limits are of."""
     limits, repeats = UPDATE_LIMITS[options.host], options.repeats
     what, data = "13-50-2, batch 64", models.normals(host, 64)
-    model = models.two_heads(host, host.network((13, 50, 2)))
+    model = models.observed(host, host.network((13, 50, 2)), "heteroscedastic")
     names = [
         name for name in (REFERENCE, *limits) if not (options.no_compiled and COMPILED in name)
     ]
@@ -117,7 +117,9 @@ def updates(host, options):
 
 def layer_step(host, sizes, rows, activation="relu"):
     """One ELBO of full covariance with its gradients."""
-    model = models.two_heads(host, host.network(sizes, host.activation(activation)))
+    model = models.observed(
+        host, host.network(sizes, host.activation(activation)), "heteroscedastic"
+    )
     pair, data = models.contender(host, FULL), models.normals(host, rows)
     return host.elbo_step(*pair, model, data, init_loc_fn=host.by_fan_in)[0]
 

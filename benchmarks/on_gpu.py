@@ -58,9 +58,9 @@ def cases(host):
     elbo, energy, renyi = package.DeterministicELBO, package.BBAlphaELBO, package.RenyiELBO
     mean_field, full = package.DVIGuide, elbo()
 
-    def net(activation, outputs=1, observed=models.regression):
-        sizes = 13, 8, 8, outputs
-        return lambda: observed(host, host.network(sizes, host.activation(activation)))
+    def net(activation, outputs=1, family="Normal"):
+        network = lambda: host.network((13, 8, 8, outputs), host.activation(activation))  # noqa: E731
+        return lambda: models.observed(host, network(), family)
 
     relu = net("relu")
     regression = lambda: models.regression_by(host, models.linear(host))  # noqa: E731
@@ -78,8 +78,8 @@ def cases(host):
             relu, Y, mean_field, energy(0.5, propagation="sampled", num_particles=4), DRAWS
         ),
         "Rényi": Case(relu, Y, mean_field, renyi(0.5), DRAWS),
-        "two heads": Case(net("relu", 2, models.two_heads), Y, mean_field, full),
-        "classifier": Case(net("relu", 5, models.classification), CLASSES, mean_field, full),
+        "two heads": Case(net("relu", 2, "heteroscedastic"), Y, mean_field, full),
+        "classifier": Case(net("relu", 5, "Categorical"), CLASSES, mean_field, full),
         "regression": Case(regression, Y, mean_field, full),
         "counts": Case(lambda: partial(counts, host), COUNTS, mean_field, full),
         "varying slopes": Case(lambda: partial(slopes, host), Y, mean_field, full),
@@ -180,13 +180,12 @@ def timed(host, device, options):
 
 def small(host):
     data = host.array(X.astype("f")), host.array(Y.astype("f"))
-    return models.regression(host, host.network((13, 50, 1))), data
+    return models.observed(host, host.network((13, 50, 1)), "Normal"), data
 
 
 def classifier(rows, host):
-    x = np.random.default_rng(0).random((rows, LARGE[0])).astype("f")
-    data = host.array(x), host.array(np.arange(rows) % 10)
-    return models.classification(host, host.network(LARGE)), data
+    data = models.images(host, rows, LARGE[0])
+    return models.observed(host, host.network(LARGE), "Categorical"), data
 
 
 def many_rows(host):

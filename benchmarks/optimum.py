@@ -40,10 +40,10 @@ def sizes(units, depth, family):
     return [INPUTS, *[units] * depth, OUTPUTS.get(family, 1)]
 
 
-def network(host, prior, sizes, likelihood, activation=None):
+def network(host, prior, sizes, family, activation=None):
     """Hidden layers, of relus if no activation is named, and a likelihood."""
     outputs = lambda x: perceptron(host, prior or scaled(host), sizes, x, activation)  # noqa: E731
-    return observed(host, outputs, likelihood)
+    return observed(host, outputs, family)
 
 
 def start(host, sizes):

@@ -78,22 +78,14 @@ def beside(host, title, model, data, repeats, limit, first_limit):
 
 def regression(host, name, rows, covariates):
     """A regression with a likelihood by the linear predictor f, and its data."""
-    dist, exp = host.dist, host.np.exp
-    outcome = {
-        "Bernoulli": lambda f: dist.Bernoulli(logits=f),
-        "Poisson": lambda f: dist.Poisson(exp(f)),
-        "NegativeBinomial": lambda f: dist.NegativeBinomial(5.0, logits=f),
-        "StudentT": lambda f: dist.StudentT(4.0, f, 0.5),
-        "Gamma": lambda f: dist.Gamma(2.0, 2.0 * exp(-f)),
-        "OrderedLogistic": lambda f: dist.OrderedLogistic(f, host.array([-1.0, 0.0, 1.0])),
-        "GammaPoisson": lambda f: dist.GammaPoisson(3.0, 3.0 * exp(-f)),
-    }[name]
 
     def predictor(x):
-        intercept = host.sample("intercept", dist.Normal(0.0, 2.0))
+        intercept = host.sample("intercept", host.dist.Normal(0.0, 2.0))
         return intercept + x @ host.sample("slopes", standard(host)([covariates]))
 
-    model, x = observed(host, predictor, outcome), host.normal(0, rows, covariates)
+    cuts, family = [-1.0, 0.0, 1.0], {"OrderedLogistic": "ordinal"}.get(name, name)
+    model = observed(host, predictor, family, cuts=cuts, head=lambda f: f)
+    x = host.normal(0, rows, covariates)
     return model, (x, host.simulated(model, x))
 
 

@@ -30,7 +30,7 @@ def peaks(host, options):
     host.fresh()
     full = partial(host.package.DeterministicELBO, covariance="full")
     data = models.normals(host, BATCH)
-    model = models.two_heads(host, host.network((13, HIDDEN, HIDDEN, 2)))
+    model = models.observed(host, host.network((13, HIDDEN, HIDDEN, 2)), "heteroscedastic")
     guide = host.package.DVIGuide(model, init_scale=0.05)
     contenders = {"eager, exact": full(), "eager, dvi": full(rules="dvi")}
     if options.compiled:

@@ -11,8 +11,6 @@ those of the processor, with compiling and without imports, until training has c
 DADVI), the loss is flat (Adam), or the draws are made (NUTS).
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import platform

@@ -1,6 +1,7 @@
 """Contenders of `peers.py` and `peers_uci.py` in both hosts: this library, AutoNormal, NUTS."""
 
 import functools
+import itertools
 from functools import partial
 
 import models
@@ -23,7 +24,7 @@ def model(host, task):
 
     if task == "network":
         return models.regression_by(host, lambda x: network(1, x)[..., 0])
-    return models.two_heads(host, partial(network, 2))
+    return models.observed(host, partial(network, 2), "heteroscedastic")
 
 
 def of_sites(task, seconds, data, draws, deviations=None):
@@ -32,13 +33,12 @@ def of_sites(task, seconds, data, draws, deviations=None):
     if task == "regression":
         means = draws["weights"] @ data.x_test.T + draws["bias"].reshape(-1, 1)
         return of_draws(seconds, data, means, draws["scale"].reshape(-1, 1), deviations)
-    shapes = {"weight0": (data.x.shape[1], HIDDEN[task]), "weight1": (HIDDEN[task], -1)}
-    hidden = data.x_test
-    for place, (name, shape) in enumerate(shapes.items()):
-        bias = draws[f"bias{place}"].reshape(len(draws[name]), 1, -1)
-        hidden = (np.maximum(hidden, 0) if place else hidden) @ draws[name].reshape(-1, *shape)
-        hidden = hidden + bias
-    uci = task == "uci"
+    hidden, uci, count = data.x_test, task == "uci", len(draws["bias0"])
+    sizes = data.x.shape[1], HIDDEN[task], 2 if uci else 1
+    for place, shape in enumerate(itertools.pairwise(sizes)):
+        weight = draws[f"weight{place}"].reshape(count, *shape)
+        hidden = (np.maximum(hidden, 0) if place else hidden) @ weight
+        hidden = hidden + draws[f"bias{place}"].reshape(count, 1, -1)
     scales = np.exp(0.5 * hidden[..., 1]) if uci else draws["scale"].reshape(-1, 1)
     return of_draws(seconds, data, hidden[..., 0], scales)
 

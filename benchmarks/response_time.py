@@ -37,7 +37,7 @@ def logistic(host):
     def predictor(x):
         return x @ host.sample("weight", standard(host)([COLUMNS]))
 
-    return observed(host, predictor, lambda f: host.dist.Bernoulli(logits=f)), [x, y]
+    return observed(host, predictor, "Bernoulli", head=lambda f: f), [x, y]
 
 
 def hierarchy(host):
@@ -85,8 +85,10 @@ def measured(host, name, model, data):
 
 def _elsewhere(problem):
     """A gradient at another place: nothing of the last one helps."""
-    noise = 1e-9 * np.random.default_rng().normal(size=problem.parameters.size)
-    problem.objective.value_and_slope(problem.parameters + noise)
+    objective, parameters = problem.program.objective, problem.program.parameters
+    objective.value_and_slope(
+        parameters + 1e-9 * np.random.default_rng().normal(size=parameters.size)
+    )
 
 
 if __name__ == "__main__":

@@ -75,10 +75,10 @@ def rows(host, options):
     compiled = [COMPILED] if options.host == "pyro" and not options.no_compiled else []
     full, diagonal, energy = ([x, *(x + c for c in compiled)] for x in (FULL, DIAGONAL, ENERGY))
     data = models.normals(host, 64)
-    one = models.regression(host, host.network((13, 50, 1)))
+    one = models.observed(host, host.network((13, 50, 1)), "Normal")
     small = {SMALL: one}
     if plan["two_heads"]:
-        small[TWO_HEADS] = models.two_heads(host, host.network((13, 50, 2)))
+        small[TWO_HEADS] = models.observed(host, host.network((13, 50, 2)), "heteroscedastic")
     for title, model in small.items():
         made = steps(host, [*plan["references"], *full, *diagonal], model, data)
         yield from beside(host, title, made, repeats, LIMITS, [FULL, DIAGONAL])
@@ -144,13 +144,13 @@ def large(host, plan, diagonal, repeats):
     for suffix, name in plan["activations"].items():
         network = host.network(CLASSIFIER, host.activation(name))
         made = {PLAIN: host.plain_step(list(itertools.pairwise(CLASSIFIER)), network, data)}
-        made |= steps(host, contenders, models.classification(host, network), data)
+        made |= steps(host, contenders, models.observed(host, network, "Categorical"), data)
         made |= without_which(host)
         yield from beside(host, LARGE + suffix, made, repeats, {}, [DIAGONAL])
     data = models.images(host, BATCH, 1, 28, 28)
     network = partial(models.convolutional, host, models.LENET)
     made = {PLAIN: host.plain_step(models.LENET, network, data)}
-    made |= steps(host, contenders, models.classification(host, network), data)
+    made |= steps(host, contenders, models.observed(host, network, "Categorical"), data)
     yield from beside(host, LENET, made, repeats, {diagonal[-1]: 4.0}, [DIAGONAL])
 
 
