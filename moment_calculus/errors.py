@@ -205,7 +205,10 @@ def is_standard(file: str) -> bool:
 def calling_line() -> str:
     """Return file and line of the user's innermost frame; empty if there is none."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and is_library(frame):
+    # by names, which is looked up without another call: every site asks
+    while frame is not None and _is_library(
+        frame.f_globals.get("__name__", ""), frame.f_code.co_filename
+    ):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
 

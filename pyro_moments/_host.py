@@ -33,11 +33,8 @@ def unconstrained_parameter(name: str) -> torch.Tensor:
     return pyro.get_param_store()._params[name]
 
 
-def shell_like(kind: type, tensor: torch.Tensor, shape: Sequence[int] | None = None) -> Any:
-    """Return a tensor without storage that is like another, or of this shape (torch 2.13)."""
-    shape = tensor.shape if shape is None else shape
-    make = torch.Tensor._make_wrapper_subclass
-    return make(kind, shape, dtype=tensor.dtype, device=tensor.device)
+# Makes a tensor without storage of a class, shape, dtype and device (torch 2.13).
+make_shell: Callable[..., Any] = torch.Tensor._make_wrapper_subclass
 
 
 def call_plainly(func: Callable, args: tuple, kwargs: Mapping[str, Any]) -> Any:

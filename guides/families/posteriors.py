@@ -174,7 +174,7 @@ class Posteriors(ABC):
         if (dropped := self.dropout_posterior(fn)) is not None:
             return _dropped_value(name, dropped, propagation)
         base, transforms = self.gaussian_base(fn, with_chains=True)
-        if random := self.random_parameters(transforms) if base is not None else ():
+        if base is not None and transforms and (random := self.random_parameters(transforms)):
             raise dependent_posterior(name, "transform", random[0].sites)
         if isinstance(base, self.chain):
             return self._image_of(base.value(name, propagation), transforms)

@@ -102,18 +102,17 @@ def _shared_variance(head: Output, other: Output, rate: float) -> Array | None:
 def output_of(value: Gaussian) -> Output | None:
     """Return a value as a function of the outputs of a layer with random weights, if it is one."""
     ones = namespace(value.mean).ones_like(value.mean)[None]
-    return _pulled(value, ones, tuple(range(-len(value.shape), 0)))
+    return _pulled(value, ones, tuple(range(1 - ones.ndim, 0)))
 
 
 def _pulled(value: Gaussian, cotangent: Array, axes: tuple) -> Output | None:
     """Follow a value back to its layer, with the rows on the same axes of each value."""
-    step = value.step
-    if tuple(cotangent.shape[1:]) != value.shape:
+    step, shape = value.step, value.mean.shape
+    if tuple(cotangent.shape[1:]) != tuple(shape):
         return None
     if isinstance(step, LinearMap):
-        in_place = axes == tuple(range(-len(value.shape), -1)) and _has_own_weights(step)
-        outputs = range(value.shape[-1])
-        return _output(value, step, cotangent[0], outputs) if in_place else None
+        in_place = axes == tuple(range(-len(shape), -1)) and _has_own_weights(step)
+        return _output(value, step, cotangent[0], range(shape[-1])) if in_place else None
     return _pulled_through(value, cotangent, axes) if _is_linear(value) else None
 
 
@@ -126,22 +125,22 @@ def _pulled_through(value: Gaussian, cotangent: Array, axes: tuple) -> Output | 
     """Follow the inputs of a linear step back, to one layer; others may not depend on it."""
     step, ends, others = value.step, list[Output](), list[Gaussian]()
     for place, source in enumerate(step.inputs):
-        moved = tuple(step.same_rows(value, place, axis) for axis in axes)
+        moved = tuple([step.same_rows(value, place, axis) for axis in axes])
         pulled = None if None in moved else step.pull(value, place, cotangent)
         end = None if pulled is None else _pulled(source, pulled, moved)
         if end is None:
             others.append(source)
         else:
             ends.append(end)
-    if not ends or any(end.layer is not ends[0].layer for end in ends):
+    if not ends or (others and any([overlap(part, ends[0].layer) for part in others])):
         return None
-    if any(overlap(part, ends[0].layer) for part in others):
+    if len(ends) == 1:
+        return _selected(value, ends[0])
+    if any([end.layer is not ends[0].layer for end in ends]):
         return None
-    if len(ends) > 1:
-        total = sum(end.coefficients for end in ends[1:]) + ends[0].coefficients
-        outputs = range(ends[0].layer.shape[-1])
-        return ends[0]._replace(coefficients=total, chosen=outputs, has_outputs=False)
-    return _selected(value, ends[0])
+    total = sum([end.coefficients for end in ends[1:]], start=ends[0].coefficients)
+    outputs = range(ends[0].layer.shape[-1])
+    return ends[0]._replace(coefficients=total, chosen=outputs, has_outputs=False)
 
 
 def _selected(value: Gaussian, end: Output) -> Output:
@@ -151,7 +150,8 @@ def _selected(value: Gaussian, end: Output) -> Output:
         key = slice(key, key + 1 or None) if isinstance(key, int) else key
         return end._replace(chosen=end.chosen[key], has_outputs=False)
     same = value.step.identity or value.step.componentwise
-    return end if same and value.shape == end.layer.shape else end._replace(has_outputs=False)
+    whole = same and value.mean.shape == end.layer.mean.shape
+    return end if whole else end._replace(has_outputs=False)
 
 
 def _is_linear(value: Gaussian) -> bool:

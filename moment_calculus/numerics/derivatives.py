@@ -34,7 +34,9 @@ def as_tuple(outputs: Any) -> tuple[Array, ...]:
 
 def directional(rows: Any, tangents: Sequence[Any]) -> list[Array]:
     """Return the directional derivative of each output; a tangent of None stands for zero."""
-    return [sum(p * t for p, t in zip(row, tangents, strict=True) if t is not None) for row in rows]
+    return [
+        sum([p * t for p, t in zip(row, tangents, strict=True) if t is not None]) for row in rows
+    ]
 
 
 # ----------------------------------------------------------------------------------------
@@ -51,7 +53,7 @@ def is_eager(*arrays: Array) -> bool:
     if not array_api_compat.is_torch_array(arrays[0]):
         return not array_api_compat.is_jax_array(arrays[0])
     # To read an array on a GPU would mean to wait for it.
-    on_cpu = all(array.device.type == "cpu" for array in arrays)
+    on_cpu = {array.device.type for array in arrays} == {"cpu"}
     return on_cpu and executes_eagerly() and not has_forward_derivatives()
 
 

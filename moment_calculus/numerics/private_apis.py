@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 
@@ -58,7 +58,9 @@ def is_traced(value: Any) -> bool:
 
 def read(variable: Any, values: Mapping[Any, Any]) -> Any:
     """Return the value of a variable, or of a constant, in a traced program (JAX 0.10)."""
-    return variable.val if is_constant(variable) else values[variable]
+    from jax.extend.core import Literal
+
+    return variable.val if isinstance(variable, Literal) else values[variable]
 
 
 def is_constant(variable: Any) -> bool:
@@ -73,6 +75,18 @@ def programs_inside(equation: Any) -> list[Any]:
     from jax.extend.core import jaxprs_in_params
 
     return list(jaxprs_in_params(equation.params))
+
+
+def primitives_in(equations: Iterable[Any]) -> set[str]:
+    """Return the names of primitives of equations, and of programs inside them (JAX 0.10)."""
+    from jax.extend.core import jaxprs_in_params
+
+    names, waiting = set(), list(equations)
+    for equation in waiting:  # it grows
+        names.add(equation.primitive.name)
+        for program in jaxprs_in_params(equation.params):
+            waiting += program.eqns
+    return names
 
 
 def without_dead_code(program: Any) -> Any:

@@ -25,10 +25,11 @@ from moment_calculus.values.spread import Spread, overlap
 from moment_calculus.values.step import Entries, entries_of
 
 MOST_MASKS = 4
+_UNKNOWN = object()  # what has not been computed
 
 
 def ancestors(
-    value: Gaussian, follow_input: Callable[[Gaussian, int], bool] = lambda value, place: True
+    value: Gaussian, follow_input: Callable[[Gaussian, int], bool] | None = None
 ) -> Iterator[Gaussian]:
     """Yield a value and all it was computed from, each once, where ``follow_input`` allows."""
     waiting, seen = [value], {value.serial}
@@ -36,7 +37,8 @@ def ancestors(
         current = waiting.pop()
         yield current
         for place, source in enumerate(current.step.inputs):
-            if source.serial not in seen and follow_input(current, place):
+            allowed = follow_input is None or follow_input(current, place)
+            if source.serial not in seen and allowed:
                 seen.add(source.serial)
                 waiting.append(source)
 
@@ -167,13 +169,13 @@ def from_inputs(value: Gaussian, key: str, kinds: Any, compute: Callable[..., An
     while waiting:
         current = waiting[-1]
         sources = current.step.inputs if isinstance(current.step, kinds) else ()
-        unknown = [source for source in sources if key not in source.memo.arrays]
-        if unknown:
-            waiting.extend(unknown)
+        parts = [source.memo.arrays.get(key, _UNKNOWN) for source in sources]
+        if _UNKNOWN in parts:
+            waiting += [source for source in sources if key not in source.memo.arrays]
             continue
         found = current.memo.arrays
         if key not in found:
-            found[key] = compute(current, [source.memo.arrays[key] for source in sources])
+            found[key] = compute(current, parts)
         waiting.pop()
     return value.memo.arrays[key]
 

@@ -232,9 +232,10 @@ def _has_nonlinear_factors(product: Gaussian) -> bool:
 
 def _drop_leading_axes(cross: Array | None, left: Gaussian, right: Gaussian) -> Array | None:
     """Drop leading axes of size one that a reshape on the way removed from the values."""
-    ranks = (len(value.shape) - (value.axis is not None) for value in (left, right))
-    rank = 2 + max(ranks)
-    if cross is None or cross.ndim <= rank:
+    if cross is None or cross.ndim <= 2:
+        return cross
+    rank = 2 + max([len(v.mean.shape) - (v.axis is not None) for v in (left, right)])
+    if cross.ndim <= rank:
         return cross
     return namespace(cross).reshape(cross, cross.shape[cross.ndim - rank :])
 

@@ -60,7 +60,7 @@ class Deferred:
     @property
     def shape(self) -> tuple[int, ...]:
         """Return the shape of the variable."""
-        return self.base.shape
+        return tuple(self.base.mean.shape)
 
     @property
     def sites(self) -> frozenset[str]:

@@ -59,7 +59,7 @@ class Affine(OfOneSource, KnowsLags, Rewritable, Switched):
         """Return x, the scale and the shift."""
         return self.source, self.scale, self.shift
 
-    @property
+    @cached_property
     def identity(self) -> bool:  # type: ignore[override]
         """Return whether it only shifts."""
         return isinstance(self.scale, int | float) and self.scale == 1

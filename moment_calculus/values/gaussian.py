@@ -110,8 +110,10 @@ class Gaussian:
         if self.step.inputs:
             count_mean(mean)
         self.support = union(self.step.inputs) if support is None else support
-        roots = Ties.NONE if spread.plain else Ties.FEATURES
-        self.ties = (Ties.ALL if self.step.inputs else roots) if ties is None else ties
+        if ties is None:
+            roots = Ties.NONE if spread.plain else Ties.FEATURES
+            ties = Ties.ALL if self.step.inputs else roots
+        self.ties = ties
         self.propagation = propagation or Propagation()
         self.memo = Memo()
         self.serial = next(_serials)
@@ -217,14 +219,15 @@ def check_memory(value: Any, rows: slice = ALL, columns: slice = ALL) -> None:
     """Raise UnsupportedMoments if these rows and columns of a covariance exceed the limit."""
     if value.axis is None:
         return
-    size = max(1, value.shape[value.axis])
-    entries = math.prod(len(range(*part.indices(size))) for part in (rows, columns))
-    needed = math.prod(value.shape) // size * entries * value.mean.dtype.itemsize
+    shape, mean = value.shape, value.mean
+    size = max(1, shape[value.axis])
+    entries = math.prod([len(range(*part.indices(size))) for part in (rows, columns)])
+    needed = math.prod(shape) // size * entries * mean.dtype.itemsize
     count_covariance(needed)
     limit = value.propagation.memory_limit
     if needed > limit:
         raise UnsupportedMoments(
-            f"the covariance of a value of shape {value.shape} takes {needed} bytes; the limit is "
+            f"the covariance of a value of shape {shape} takes {needed} bytes; the limit is "
             f"{limit:.0f}",
             sites=value.sites,
             remedy=(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, TypeVar
 
 from moment_calculus.functions.table import ACTIVATIONS
@@ -194,17 +194,17 @@ class Propagation:
         named = getattr(guide, "default_covariance", None) if self.by_guide else None
         return self if named in (None, self.covariance) else replace(self, covariance=named)
 
-    @property
+    @cached_property
     def is_backward(self) -> bool:
         """Return whether covariances of what is asked for are computed backwards."""
         return self.covariance == "backward"
 
-    @property
+    @cached_property
     def may_sweep(self) -> bool:
         """Return whether a sweep backwards gives what the forward sweep does not carry."""
         return self.covariance != "diagonal"
 
-    @property
+    @cached_property
     def has_full_covariance(self) -> bool:
         """Return whether covariances over the feature axis are carried."""
         return self.covariance == "full"

@@ -14,6 +14,8 @@ from itertools import combinations
 from numbers import Integral
 from typing import Any
 
+import numpy as np
+
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, axis_moved
 
@@ -59,18 +61,15 @@ def rank_of_batch(shape: tuple[int, ...], axis: int | None) -> int:
 
 def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape that shapes broadcast to; UnsupportedMoments if they do not."""
-    first = shapes[0]
-    if all(shape == first or shape == () for shape in shapes):
-        return first
-    rank = max(map(len, shapes))
-    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
-    result = tuple(next((n for n in sizes if n != 1), 1) for sizes in zip(*padded, strict=True))
-    if any(n not in (1, m) for shape in padded for n, m in zip(shape, result, strict=True)):
+    if shapes.count(shapes[0]) == len(shapes):
+        return shapes[0]
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
         raise UnsupportedMoments(
             f"operands of shapes {', '.join(map(str, shapes))} do not broadcast",
             remedy="give the operands axes of size one where they lack an axis",
-        )
-    return result
+        ) from None
 
 
 def broadcasts_to(shape: tuple[int, ...], wide: tuple[int, ...]) -> bool:
@@ -154,7 +153,8 @@ def all_elements(sites: Iterable[str]) -> Support:
 def overlap(left: Any, right: Any) -> frozenset[str]:
     """Return the latent sites through which two values may depend on each other."""
     ours, theirs = left.support, right.support
-    return frozenset(site for site, mask in ours.items() if mask & theirs.get(site, 0))
+    shared = ours.keys() & theirs
+    return frozenset([site for site in shared if ours[site] & theirs[site]] if shared else ())
 
 
 def share_sites(*values: Any) -> frozenset[str]:
@@ -164,14 +164,13 @@ def share_sites(*values: Any) -> frozenset[str]:
 
 def union(values: Iterable[Any]) -> Support:
     """Return the support of a value that is computed from other values."""
-    parts = [value.support for value in values]
-    if not parts or all(part is parts[0] for part in parts):
-        return parts[0] if parts else NONE
-    masks: dict[str, int] = {}
-    for part in parts:
-        for site, mask in part.items():
-            masks[site] = masks.get(site, 0) | mask
-    return masks
+    found = NONE
+    for value in values:
+        part = value.support
+        if found and part is not found:
+            part = {**found, **{site: found.get(site, 0) | mask for site, mask in part.items()}}
+        found = part
+    return found
 
 
 def support_of_index(value: Any, key: Any) -> Support | None:

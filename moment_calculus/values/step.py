@@ -33,8 +33,7 @@ class Entries(NamedTuple):
     @classmethod
     def of(cls, site: Any) -> Entries:
         """Return all entries of a latent site, in order."""
-        xp, shape, place = namespace(site.mean), tuple(site.shape), device(site.mean)
-        return cls(site, lambda: xp.reshape(xp.arange(math.prod(shape), device=place), shape))
+        return cls(site, lambda: _numbers(site.mean))
 
     def moved(self, move: Callable[[Array], Array]) -> Entries:
         """Return the entries after ``move``, which only rearranges the elements of an array."""
@@ -54,6 +53,11 @@ class Added(NamedTuple):
     times: Callable[[Array], Array] | None = None
 
 
+def _numbers(array: Array) -> Array:
+    xp, shape = namespace(array), tuple(array.shape)
+    return xp.reshape(xp.arange(math.prod(shape), device=device(array)), shape)
+
+
 def entries_of(value: Any) -> Entries | None:
     """Return the entries of a latent site that are the components of a value, or None."""
     return value.step.entries(value)
@@ -61,9 +65,13 @@ def entries_of(value: Any) -> Entries | None:
 
 def _of_one_site(*values: Any) -> list[Entries] | None:
     """Return the entries of values that are all entries of the same latent site; else None."""
-    entries = [entries_of(value) for value in values]
-    sites = {id(part.site) if part else None for part in entries}
-    return None if len(sites) > 1 or None in sites else entries  # type: ignore[return-value]
+    entries: list[Entries] = []
+    for value in values:
+        part = entries_of(value)
+        if part is None or (entries and part.site is not entries[0].site):
+            return None
+        entries.append(part)
+    return entries
 
 
 def covariance_of_entries(left: Any, right: Any) -> Array | None:

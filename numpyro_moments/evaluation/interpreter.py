@@ -18,7 +18,7 @@ import numpy as np
 from moment_calculus.errors import UnsupportedMoments, at_line
 from moment_calculus.numerics.private_apis import (
     is_traced,
-    programs_inside,
+    primitives_in,
     read,
     without_dead_code,
 )
@@ -26,7 +26,7 @@ from moment_calculus.operations import catalogue as ops
 from numpyro_moments._host import ClosedJaxpr, Jaxpr, apply_equation
 from numpyro_moments.evaluation import user_line
 from numpyro_moments.evaluation.index_arrays import IndexArrays
-from numpyro_moments.rules.table import INLINED, PARTS, PROGRAMS, RULES, is_random
+from numpyro_moments.rules.table import INLINED, PARTS, PROGRAMS, RANDOM, RULES, is_random
 
 
 class ConstantNumbers:
@@ -97,10 +97,7 @@ class Interpreter:
         """Return whether an equation, or one inside, has a rule of this program only."""
         if not self.local_rules:
             return False
-        if equation.primitive.name in self.local_rules:
-            return True
-        programs = programs_inside(equation)
-        return any(self.has_local_rule(inner) for program in programs for inner in program.eqns)
+        return not self.local_rules.isdisjoint(primitives_in([equation]))
 
     def run_closed(self, program: ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
         """Evaluate a closed jaxpr: return an array or a random value for each output."""
@@ -138,7 +135,8 @@ class _Frame:
             operands = [self._read(operand) for operand in equation.invars]
             has_local_rule = self.interpreter.has_local_rule(equation)
             has_moments = any(map(is_random, operands))
-            if has_moments and not has_local_rule and _is_empty(*equation.outvars):
+            is_empty = not any([output.aval.size for output in equation.outvars])
+            if has_moments and not has_local_rule and is_empty and equation.outvars:
                 results = [_empty_array(output) for output in equation.outvars]
             elif has_moments or has_local_rule:
                 results = self._evaluate_moments(equation, operands)
@@ -150,7 +148,8 @@ class _Frame:
 
     def _read(self, variable: Any) -> Any:
         value = read(variable, self.values)
-        return _empty_array(variable) if is_random(value) and _is_empty(variable) else value
+        is_empty = isinstance(value, RANDOM) and variable.aval.size == 0
+        return _empty_array(variable) if is_empty else value
 
     def _evaluate_plain(self, equation: Any, operands: list[Any]) -> list[Any]:
         results = self.interpreter.indices.evaluate(equation, operands, self._folded)
@@ -164,7 +163,7 @@ class _Frame:
             return apply_equation(equation, operands)
 
     def _evaluate_moments(self, equation: Any, operands: list[Any]) -> list[Any]:
-        result = self._located(equation, lambda: self._apply(equation, operands), operands)
+        result = self._located(equation, partial(self._apply, equation, operands), operands)
         return list(result) if equation.primitive.multiple_results else [result]
 
     def _located(self, equation: Any, apply: Callable[[], Any], operands: Sequence[Any]) -> Any:
@@ -182,8 +181,7 @@ class _Frame:
             return self._call_program(PROGRAMS[name], equation, operands)
         rule = self.interpreter.rules.get(name)
         # A rule with ``numbers = False`` wants its constants as arrays.
-        has_result_shape = partial(_has_result_shape, equation)
-        if getattr(rule, "numbers", True) and any(map(has_result_shape, operands)):
+        if getattr(rule, "numbers", True) and _keeps_shape(equation, operands):
             operands = list(map(self.interpreter.numbers.number_of, operands))
         if name == "gather":
             operands[1] = self.interpreter.indices.columns_of(operands[1])
@@ -226,11 +224,6 @@ class _Frame:
             self.interpreter.calls.pop()
 
 
-def _is_empty(*variables: Any) -> bool:
-    """Return whether all variables are empty arrays (and there is one)."""
-    return bool(variables) and all(variable.aval.size == 0 for variable in variables)
-
-
 def _empty_array(variable: Any) -> jax.Array:
     return jnp.zeros(variable.aval.shape, variable.aval.dtype)
 
@@ -251,10 +244,10 @@ def _is_small(part: Any) -> bool:
     return index or part.aval.size <= 1
 
 
-def _has_result_shape(equation: Any, operand: Any) -> bool:
+def _keeps_shape(equation: Any, operands: Sequence[Any]) -> bool:
     """Return whether a random operand has the shape of the result."""
-    shapes = (output.aval.shape for output in equation.outvars)
-    return is_random(operand) and all(operand.shape == shape for shape in shapes)
+    shapes = {output.aval.shape for output in equation.outvars}
+    return any([{part.shape} >= shapes for part in operands if isinstance(part, RANDOM)])
 
 
 def _no_rule(name: str, operands: Sequence[Any]) -> UnsupportedMoments:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import chain
 from typing import Any
 
 import jax
@@ -22,25 +24,26 @@ from numpyro.distributions.transforms import SimplexToOrderedTransform
 from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.operations import catalogue as ops
 from numpyro_moments.evaluation.wrappers import WRAPPERS
-from numpyro_moments.rules.table import is_random
+from numpyro_moments.rules.table import RANDOM, is_random
+
+_HOLDERS = (list, tuple, dist.Distribution)
 
 
-def distributions_in(fn: Any) -> Iterator[Any]:
-    """Yield a distribution, or a list of them, and all that are inside it, the innermost first."""
-    if isinstance(fn, list | tuple):
-        for part in fn:
-            yield from distributions_in(part)
-    elif isinstance(fn, dist.Distribution):
-        for attribute in vars(fn).values():
-            yield from distributions_in(attribute)
-        yield fn
+def distributions_in(fn: Any) -> list[Any]:
+    """Return a distribution, or a list of them, and all that are inside it, the innermost first."""
+    if not isinstance(fn, _HOLDERS):
+        return []
+    is_list = isinstance(fn, list | tuple)
+    parts = [part for part in (fn if is_list else vars(fn).values()) if isinstance(part, _HOLDERS)]
+    inside = list(chain.from_iterable(map(distributions_in, parts)))
+    return inside if is_list else [*inside, fn]
 
 
 def stripped(fn: Any) -> Any:
     """Return a copy of a distribution without what it derives from its parameters."""
     new = copied(fn)
     for part in distributions_in(new):
-        vars(part).update(dict.fromkeys(_derivations(part)))
+        vars(part).update(dict.fromkeys(_derivations(part.__class__)))
     return new
 
 
@@ -48,7 +51,7 @@ def restored(fn: Any) -> Any:
     """Return a copy of a distribution with all that it derives from its certain parameters."""
     new = copied(fn)
     for part in distributions_in(new):
-        for name, derive in _derivations(part).items():
+        for name, derive in _derivations(part.__class__).items():
             if vars(part).get(name) is None:
                 vars(part)[name] = derive(part)
     return new
@@ -56,12 +59,13 @@ def restored(fn: Any) -> Any:
 
 def copied(fn: Any) -> Any:
     """Return a copy of a distribution and of all that are inside it, with the same arrays."""
+    if not distributions_in(fn):
+        return fn
     if isinstance(fn, list | tuple):
         return type(fn)(map(copied, fn))
-    if not isinstance(fn, dist.Distribution):
-        return fn
     new = copy.copy(fn)
-    vars(new).update({name: copied(attribute) for name, attribute in vars(fn).items()})
+    parts = [(name, part) for name, part in vars(fn).items() if isinstance(part, _HOLDERS)]
+    vars(new).update([(name, copied(part)) for name, part in parts])
     return new
 
 
@@ -87,14 +91,15 @@ DERIVED: dict[type, dict[str, Callable[[Any], Any]]] = {
 }
 
 
-def _derivations(fn: Any) -> dict[str, Callable[[Any], Any]]:
-    kinds = (kind for kind in type(fn).__mro__ if kind in DERIVED)
-    return next((DERIVED[kind] for kind in kinds), {})
+@cache
+def _derivations(kind: type) -> dict[str, Callable[[Any], Any]]:
+    kinds = (base for base in kind.__mro__ if base in DERIVED)
+    return next((DERIVED[base] for base in kinds), {})
 
 
 def random_leaves(fn: Any) -> list[Any]:
     """Return all random values inside a distribution or another tree."""
-    return [leaf for leaf in jax.tree.leaves(fn, is_leaf=is_random) if is_random(leaf)]
+    return [leaf for leaf in jax.tree.leaves(fn, is_leaf=is_random) if isinstance(leaf, RANDOM)]
 
 
 def has_moments(fn: Any) -> bool:

@@ -28,7 +28,7 @@ from numpyro_moments.rules.programs.units import AT_MEAN
 from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.random_watch import (
     check_no_draws_left,
-    draws_bits,
+    draw_bits,
     noise_rule,
     with_noise,
 )
@@ -147,7 +147,7 @@ class _NoKey(Messenger):
 
 def _warn_of_draws(program: Any) -> None:
     """Warn of numbers that a program draws by a key of its own."""
-    if any(map(draws_bits, without_dead_code(program.jaxpr).eqns)):
+    if draw_bits(*without_dead_code(program.jaxpr).eqns):
         warn_user(
             "the function draws random numbers by a key of its own, which are taken for constants: "
             "pass rng_key=jax.random.key(0) to propagate, which marginalises them",

@@ -23,9 +23,12 @@ INLINED: set[str] = set()
 PARTS: FunctionRegistry[str] = FunctionRegistry()
 
 
+RANDOM = (Gaussian, Deferred, Composite, ops.Symbolic)
+
+
 def is_random(operand: Any) -> bool:
     """Return whether an operand of an equation is a random value."""
-    return isinstance(operand, Gaussian | Deferred | Composite | ops.Symbolic)
+    return isinstance(operand, RANDOM)
 
 
 def moment_rule(

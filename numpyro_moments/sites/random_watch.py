@@ -20,6 +20,7 @@ from moment_calculus.errors import (
 from moment_calculus.numerics.private_apis import (
     is_constant,
     is_traced,
+    primitives_in,
     programs_inside,
     restricted,
     without_dead_code,
@@ -63,6 +64,8 @@ def check_no_silent_draws(program: Any, outputs: Collection[int]) -> None:
     indices of the outputs that must not be random, given the sites.
     """
     is_output = [index in outputs for index in range(len(program.outvars))]
+    if not restricted(program, is_output)[1][0]:
+        return
     live, used = restricted(_cut_site_keys(program), is_output)
     if used[0]:
         operation, where = _place_of(_first_draw(live, live.invars[0]))
@@ -72,7 +75,7 @@ def check_no_silent_draws(program: Any, outputs: Collection[int]) -> None:
 def check_no_draws_left(program: ClosedJaxpr) -> None:
     """Raise UnsupportedMoments if a program still draws what its outputs need."""
     live = without_dead_code(program.jaxpr)
-    if (drawn := next(filter(draws_bits, live.eqns), None)) is not None:
+    if (drawn := next(filter(draw_bits, live.eqns), None)) is not None:
         raise randomness_in_function(*_place_of(drawn), NOT_MARGINALISED)
 
 
@@ -125,16 +128,15 @@ def _first_draw(program: Jaxpr, key: Any) -> Any:
     for equation in program.eqns:
         if any(not is_constant(v) and v in reached for v in equation.invars):
             reached.update(equation.outvars)
-            if draws_bits(equation):
+            if draw_bits(equation):
                 return equation
     return program.eqns[-1]  # the key itself, or what is made of it, is an output
 
 
-def draws_bits(equation: Any) -> bool:
-    """Return whether an equation, or a program inside it, makes random bits."""
-    inner, name = programs_inside(equation), equation.primitive.name
-    itself = "bits" in name or name == "random_gamma"
-    return itself or any(draws_bits(e) for jaxpr in inner for e in jaxpr.eqns)
+def draw_bits(*equations: Any) -> bool:
+    """Return whether equations, or programs inside them, make random bits."""
+    names = primitives_in(equations)
+    return "random_gamma" in names or "bits" in " ".join(names)
 
 
 noise_p = new_primitive("noise", lambda *, shape, dtype, **_: shaped(shape, dtype))
@@ -230,7 +232,7 @@ class _NoiseRewriter:
         return program.replace(eqns=equations)
 
     def _equation(self, scope: _LazyValues, equation: Any) -> Any:
-        if (inner := _program_of(equation)) is None or not draws_bits(equation):
+        if (inner := _program_of(equation)) is None or not draw_bits(equation):
             return equation
         if (kind := _KINDS.get(function_of_jax(equation))) and (
             name := self._name(scope, equation, kind)
@@ -277,7 +279,7 @@ def with_noise(program: ClosedJaxpr, key: Any, by_any_key: bool = False) -> Clos
 
     With ``by_any_key`` draws from keys that the program makes itself are replaced too.
     """
-    if not any(map(draws_bits, program.jaxpr.eqns)):
+    if not draw_bits(*program.jaxpr.eqns):
         return program
     typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     with jax.ensure_compile_time_eval():

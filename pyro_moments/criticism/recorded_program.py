@@ -13,7 +13,7 @@ from moment_calculus.values.propagation import Propagation
 from moment_guides.families import mean_field
 from moment_inference.criticism.accuracy.accuracy import other_path
 from moment_inference.criticism.accuracy.layers import RecordedOperation
-from pyro_moments._host import call_plainly, shell_like, tree_leaves, tree_map
+from pyro_moments._host import call_plainly, make_shell, tree_leaves, tree_map
 from pyro_moments.evaluation.tensor import (
     METADATA,
     OBSERVER,
@@ -163,7 +163,7 @@ class FollowedDraw(torch.Tensor):
     @staticmethod
     def __new__(cls, tensor: torch.Tensor, replay: Replay) -> FollowedDraw:
         """Make the shell, which has the shape of the draw and no storage."""
-        shell = shell_like(cls, tensor)
+        shell = make_shell(cls, tensor.shape, dtype=tensor.dtype, device=tensor.device)
         shell.tensor, shell.replay = tensor, replay
         return shell
 

@@ -18,7 +18,7 @@ import torch
 from moment_calculus.errors import UnsupportedMoments, is_library
 from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.deferred import Composite
-from pyro_moments._host import VMAP_FRAME, call_plainly, shell_like, tree_leaves, tree_map
+from pyro_moments._host import VMAP_FRAME, call_plainly, make_shell, tree_leaves, tree_map
 from pyro_moments.evaluation.precision import (
     full_precision,
     is_autocast_on,
@@ -105,15 +105,12 @@ class MomentTensor(torch.Tensor):
     ) -> MomentTensor:
         """Make the shell, which has the value's shape, dtype and device, and no storage."""
         like = _template_tensor(value)
-        shell = shell_like(cls, like, value.shape)
+        shape = value.shape if isinstance(value, Composite) else like.shape
+        kind = _Empty if 0 in shape else cls
+        shell = make_shell(kind, shape, dtype=like.dtype, device=like.device)
         shell.value, shell.storage_ = value, storage or Storage()
         shell.version_ = shell.storage_.version
         return shell
-
-    def __init__(
-        self, value: Value | Composite | MeanCheck, storage: Storage | None = None
-    ) -> None:
-        """Do nothing: ``__new__`` has made the shell."""
 
     @classmethod
     def __torch_function__(
@@ -184,7 +181,28 @@ def define_operators(kind: type[torch.Tensor]) -> None:
             setattr(kind, f"__{name}__", _operator(kind, function))
 
 
+class _Empty(MomentTensor):
+    """A random tensor without elements: operations take a plain one in its place."""
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        if func in METADATA:
+            return call_plainly(func, args, kwargs or {})
+        args, kwargs = tree_map(_without_empty, (args, kwargs or {}))
+        return func(*args, **kwargs)  # applies a rule if other operands are random
+
+
+def _without_empty(argument: Any) -> Any:
+    if type(argument) is not _Empty:
+        return argument
+    like = _template_tensor(argument.value)
+    return torch.zeros(argument.value.shape, dtype=like.dtype, device=like.device)
+
+
 define_operators(MomentTensor)
+define_operators(_Empty)
 
 
 def _template_tensor(value: Any) -> torch.Tensor:
@@ -199,7 +217,7 @@ def _template_tensor(value: Any) -> torch.Tensor:
 def unwrap(argument: Any) -> Any:
     """Replace every MomentTensor in an argument by its value."""
     kind = type(argument)
-    if kind is MomentTensor:
+    if issubclass(kind, MomentTensor):
         if argument.version_ != argument.storage_.version:
             raise UnsupportedMoments(
                 "this tensor shares its memory with one that was changed in place",
@@ -222,9 +240,6 @@ def wrap(result: Any, storage: Storage | None = None) -> Any:
 
 
 def _apply_rule(func: Callable, args: tuple, kwargs: dict) -> Any:
-    if any(map(_is_empty, args)) or any(map(_is_empty, kwargs.values())):
-        args, kwargs = tree_map(_without_empty, (args, kwargs))
-        return func(*args, **kwargs)  # applies a rule if other operands are random
     rule = RULES.get(func)
     if rule is None:
         raise _no_rule(func, (*args, *kwargs.values()))
@@ -248,22 +263,6 @@ def _apply_rule(func: Callable, args: tuple, kwargs: dict) -> Any:
         raise mixed.located(name_of(func), user_line(), sites) from error
     view = func in VIEWS and args and type(args[0]) is MomentTensor
     return wrap(result, args[0].storage_ if view else None)
-
-
-def _is_empty(argument: Any) -> bool:
-    """Return whether an argument has a random tensor without elements."""
-    kind = type(argument)
-    if kind is MomentTensor:
-        return 0 in argument.value.shape
-    return (kind is tuple or kind is list) and any(map(_is_empty, argument))
-
-
-def _without_empty(argument: Any) -> Any:
-    """Replace a random tensor without elements by a plain tensor."""
-    if not _is_empty(argument):
-        return argument
-    like = _template_tensor(argument.value)
-    return torch.zeros(argument.value.shape, dtype=like.dtype, device=like.device)
 
 
 def _overwrite(target: Any, result: Any) -> MomentTensor:

@@ -25,7 +25,7 @@ _PLAIN = {torch.Tensor, torch.nn.Parameter, torch.Size, bool, type(None)}
 
 def random_tensors(fn: Any) -> list[MomentTensor]:
     """Return all random tensors inside a distribution, each once."""
-    return list({id(tensor): tensor for tensor in _random_parts(fn)}.values())
+    return list(dict.fromkeys(_random_parts(fn)))
 
 
 def has_moments(fn: Any) -> bool:

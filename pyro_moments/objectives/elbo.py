@@ -168,7 +168,7 @@ def latent_terms(
     terms = {
         name: latent_term(name, site, _guide_site(name, guide_trace), model_trace.nodes)
         for name, site in model_trace.nodes.items()
-        if is_latent(site) and name not in without
+        if name not in without and is_latent(site)
     }
     for name, site in guide_trace.nodes.items():
         if site["type"] == "sample" and name not in model_trace.nodes:
@@ -195,8 +195,8 @@ def latent_sum(model_trace: Trace, guide_trace: Trace) -> torch.Tensor:
     }
     by_key: dict[Any, dict[str, Divergence]] = {}
     for name, part in divergences.items():
-        if part is not None and part.batch_key is not None:
-            by_key.setdefault(part.batch_key, {})[name] = part
+        if part is not None and (key := part.batch_key) is not None:
+            by_key.setdefault(key, {})[name] = part
     done = [name for parts in by_key.values() for name in parts]
     alone = latent_terms(model_trace, guide_trace, without=done)
     return total([*alone.values(), *(-summed([*p.values()]) for p in by_key.values())])

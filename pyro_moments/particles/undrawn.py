@@ -16,7 +16,7 @@ from moment_calculus.numerics.arrays import standard_deviation
 from moment_calculus.values.propagation import FunctionRegistry
 from moment_guides.families import mean_field
 from moment_guides.families.drawn_sites import MaskedSite, SharedDrawNeeded, Site
-from pyro_moments._host import call_plainly, shell_like, vmap_forbids_randomness
+from pyro_moments._host import call_plainly, make_shell, vmap_forbids_randomness
 from pyro_moments.evaluation.tensor import (
     METADATA,
     define_operators,
@@ -116,7 +116,7 @@ class Undrawn(_Shell):
     def __new__(cls, site: Site, rearrangements: tuple[Callable, ...] = ()) -> Undrawn:
         """Make the shell, which has the site's dtype and device and no storage."""
         loc = _rearranged(site.loc, rearrangements)
-        shell = shell_like(cls, loc)
+        shell = make_shell(cls, loc.shape, dtype=loc.dtype, device=loc.device)
         shell.site, shell.rearrangements, shell.loc = site, rearrangements, loc
         return shell
 
@@ -153,7 +153,7 @@ class Rows(_Shell):
     @staticmethod
     def __new__(cls, tensor: torch.Tensor, axis: int, sites: frozenset[str]) -> Rows:
         """Make the shell."""
-        shell = shell_like(cls, tensor)
+        shell = make_shell(cls, tensor.shape, dtype=tensor.dtype, device=tensor.device)
         shell.tensor, shell.axis, shell.sites = tensor, axis, sites
         return shell
 
@@ -181,7 +181,7 @@ class UndrawnRows(_Shell):
         input_sites: frozenset[str] = frozenset(),
     ) -> UndrawnRows:
         """Make the shell."""
-        shell = shell_like(cls, mean)
+        shell = make_shell(cls, mean.shape, dtype=mean.dtype, device=mean.device)
         shell.mean_, shell.variance_, shell._draw = mean, variance, None
         shell.sites, shell.has_rows, shell.input_sites = sites, has_rows, input_sites
         return shell

@@ -115,7 +115,7 @@ class Divergence(NamedTuple):
         # makes.
         if self.mean.numel() > SMALL or not is_untraced():
             return None
-        first, *others = ((part.shape, part.dtype, part.device) for part in self)
+        first, *others = [(part.shape, part.dtype, part.device) for part in self]
         return first[1:] if others == [first] * len(others) else None
 
 
@@ -178,9 +178,9 @@ rule_terms = _TERMS.rule_terms
 def divergence_of(site: Any, guide_site: Any) -> Divergence | None:
     """Return a latent site's divergence if it has no scale or mask, else None."""
     fn = guide_site["fn"]
-    if dropout_posterior(fn) is not None or isinstance(without_wrappers(fn), POSTERIORS.chain):
+    if isinstance(without_wrappers(fn), (POSTERIORS.dropped, POSTERIORS.chain)):
         return None
-    plain = all(s["mask"] is None and _is_one(s["scale"]) for s in (site, guide_site))
+    plain = all([s["mask"] is None and _is_one(s["scale"]) for s in (site, guide_site)])
     return _divergence(site, guide_site) if plain else None
 
 

@@ -93,7 +93,7 @@ class Shell(torch.Tensor):
 
 
 def shells():
-    shell = pyro_host.shell_like(Shell, torch.ones(2, dtype=torch.float64), (3, 4))
+    shell = pyro_host.make_shell(Shell, (3, 4), dtype=torch.float64)
     size = pyro_host.call_plainly(torch.Tensor.size, (shell,), {})
     return size == (3, 4) and shell.size() == "rule"
 
@@ -149,7 +149,7 @@ TORCH = {
     "autograd_inside_operation": autograd_again,
     "handlers": active_handlers,
     "unconstrained_parameter": stored_parameter,
-    "shell_like": shells,
+    "make_shell": shells,
     "call_plainly": shells,
     "changes_in_place": versions,
     "has_hooks": hooks,
@@ -280,6 +280,7 @@ JAX = {
     "read": read,
     "is_constant": constants,
     "programs_inside": inside,
+    "primitives_in": lambda: {"jit", "square"} <= low.primitives_in(program().jaxpr.eqns),
     "without_dead_code": live,
     "restricted": restricted,
     "new_primitive": primitives,

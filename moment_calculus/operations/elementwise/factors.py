@@ -330,7 +330,7 @@ def has_infinite_exponential(value: Gaussian, depth: int = DEPTH) -> bool:
         return isinstance(found, Joint) and _has_heavy_product(found)
     moved = isinstance(step, Moved) and not (step.combines_elements or step.adds_elements)
     follows = moved or isinstance(step, Sum) or step.affine is not None
-    return follows and any(has_infinite_exponential(part, depth - 1) for part in step.inputs)
+    return follows and any([has_infinite_exponential(part, depth - 1) for part in step.inputs])
 
 
 def _has_heavy_product(joint: Joint) -> bool:

@@ -199,8 +199,8 @@ def aligned(left: Gaussian, right: Gaussian) -> tuple[Gaussian, Gaussian, int | 
     shape = broadcast_shape(left.shape, right.shape)
     # The feature axis is that of the value with all axes; of two such values, of the
     # dependent one.
-    wide, narrow = (left, right) if len(left.shape) == len(shape) else (right, left)
-    if len(narrow.shape) == len(shape) and wide.independent and not narrow.independent:
+    wide, narrow = (left, right) if left.mean.ndim == len(shape) else (right, left)
+    if narrow.mean.ndim == len(shape) and wide.independent and not narrow.independent:
         wide, narrow = narrow, wide
     axis = narrow.axis if wide.axis is None else wide.axis
     return broadcast(left, shape, axis), broadcast(right, shape, axis), axis

@@ -14,12 +14,12 @@ from moment_calculus.values.ancestry import branches_of
 
 def random_operands(*operands: Any) -> tuple[Gaussian, ...]:
     """Return the operands that are random."""
-    return tuple(operand for operand in operands if isinstance(operand, Gaussian))
+    return tuple([operand for operand in operands if isinstance(operand, Gaussian)])
 
 
 def has_dependent_elements(weight: Any) -> bool:
     """Whether an operand is a matrix of dependent elements with a known covariance."""
-    matrix = isinstance(weight, Gaussian) and len(weight.shape) == 2
+    matrix = isinstance(weight, Gaussian) and weight.mean.ndim == 2
     return matrix and not weight.independent and flattened(weight) is not None
 
 

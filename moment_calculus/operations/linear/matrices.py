@@ -47,7 +47,7 @@ def matmul(left: Any, right: Any) -> Value:
     """
     if isinstance(left, MaskedWeight) or isinstance(right, MaskedWeight):
         return _times_masked(left, right)
-    x, y = (o.gaussian() if hasattr(o, "gaussian") else o for o in (left, right))
+    x, y = [o.gaussian() if hasattr(o, "gaussian") else o for o in (left, right)]
     if (product := structured_product(x, y)) is not None:
         return product
     if len(y.shape) == 1 or len(x.shape) == 1:

@@ -111,11 +111,11 @@ def off_diagonal(line: Array, offset: int) -> Array:
 
 def links_of(weight: Any) -> tuple[Link, ...] | None:
     """Return the links of a matrix made of a chain; None for values made in any other way."""
-    if not isinstance(weight, Gaussian) or weight.independent or len(weight.shape) != 2:
+    if not isinstance(weight, Gaussian) or weight.mean.ndim != 2:
         return None
     arrays = weight.memo.arrays
     if links_of not in arrays:
-        arrays[links_of] = _links(weight)
+        arrays[links_of] = None if weight.independent else _links(weight)
     return arrays[links_of]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -229,12 +230,12 @@ class Expanded(Moved, MapStep):
     may_repeat = True
     repeats = True
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of features of the result."""
         return 1 if self.axis is None else self.shape[self.axis]
 
-    @property
+    @cached_property
     def identity(self) -> bool:  # type: ignore[override]
         """Whether the number of features stays the same."""
         source, axis = self.source.shape, self.axis
@@ -330,7 +331,7 @@ class _Regrouped(Reshaped):
             return None
         return namespace(array).reshape(array, (*self.shape[:-1], array.shape[-1]))
 
-    @property
+    @cached_property
     def identity(self) -> bool:  # type: ignore[override]
         """Whether the batch gains or loses only leading axes of size one."""
         old = batch_shape(self.source.shape, self.source.axis)
@@ -373,7 +374,7 @@ def broadcast(value: Any, shape: Sequence[int], axis: Any = OWN_AXIS) -> Any:
     if not isinstance(value, Gaussian):
         return namespace(value).broadcast_to(value, shape)
     axis = value.axis if axis is OWN_AXIS else axis
-    if value.shape == shape and value.axis == axis:
+    if value.mean.shape == shape and value.axis == axis:
         return value
     return _expanded(_on_axis(value, axis), shape, axis)
 
@@ -402,17 +403,18 @@ def _on_axis(value: Gaussian, axis: int | None) -> Gaussian:
 
 
 def _expanded(value: Gaussian, shape: tuple[int, ...], axis: int | None) -> Gaussian:
-    if value.shape == shape:
+    old = value.shape
+    if old == shape:
         return value
     step = Expanded(value, shape, axis)
     ties = value.ties if step.identity else max(value.ties, Ties.FEATURES)
-    sizes = (math.prod(batch_shape(one, axis)) for one in (value.shape, shape))
+    size, wide = math.prod(batch_shape(old, axis)), math.prod(batch_shape(shape, axis))
     return moved(
         step,
         axis,
         dense=value.has_covariance if step.identity else value.propagation.has_full_covariance,
         joint=not step.identity or axis is not None,
-        ties=ties if len(set(sizes)) == 1 else Ties.ALL,
+        ties=ties if size == wide else Ties.ALL,
     )
 
 

@@ -57,10 +57,10 @@ def of_features(value: Gaussian, some: slice = slice(None)) -> list[Seed]:
 def is_exact(value: Gaussian) -> bool:
     """Return whether the forward sweep drops no covariance on the way to a value."""
     full = value.propagation.has_full_covariance
-    return not any(
-        part.step.drops_covariance or (part.step.assumes_independence and not full)
-        for part in ancestors(value)
-    )
+    for part in ancestors(value):
+        if part.step.drops_covariance or (part.step.assumes_independence and not full):
+            return False
+    return True
 
 
 def variance(value: Gaussian) -> Array:
