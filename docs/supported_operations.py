@@ -69,7 +69,7 @@ def _by_module(rules: dict, name: Callable) -> dict[str, dict[Callable, list[str
     found: dict[str, dict[Callable, list[str]]] = {}
     for operation, rule in rules.items():
         own = str(getattr(operation, "__module__", "")).startswith("pyro_moments")
-        if own or rule.__module__ == "pyro_moments.rules.table":
+        if own or rule.__module__ == "pyro_moments.rules.validation":
             continue  # what units and distributions do to their parameters, not users
         plain = getattr(rule, "__wrapped__", rule)
         found.setdefault(plain.__module__, {}).setdefault(plain, []).append(name(operation))

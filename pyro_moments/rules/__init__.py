@@ -9,5 +9,6 @@ from pyro_moments.rules import (  # noqa: F401  (register)
     normalised,
     recurrent,
     shapes,
+    validation,
     windows,
 )

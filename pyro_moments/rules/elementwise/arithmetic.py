@@ -15,11 +15,11 @@ from pyro_moments.rules.elementwise.activations import as_numbers
 from pyro_moments.rules.shapes.conversion import as_number
 from pyro_moments.rules.table import (
     MeanCheck,
-    fills_in_ordered_logistic,
     moment_rule,
     named,
     named_rule,
 )
+from pyro_moments.rules.validation import fills_in_ordered_logistic
 
 _LOG_2 = math.log(2)
 

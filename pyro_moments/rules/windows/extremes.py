@@ -11,7 +11,8 @@ from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.moves import axes_of, on_meta
-from pyro_moments.rules.table import MeanCheck, RandomPlaces, least_truth, moment_rule, named
+from pyro_moments.rules.table import MeanCheck, RandomPlaces, moment_rule, named
+from pyro_moments.rules.validation import least_truth
 
 
 def _over_axes(input: Value, dim: Any, keepdim: bool, of_axis: Callable) -> Value:
