@@ -1,4 +1,4 @@
-"""The python blocks of the README and of the pages: none escapes, those of CONTRIBUTING run."""
+"""The python blocks of the README and of the pages: none escapes, those of extending.md run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 IN_PYRO = [DOCS / f"{name}.md" for name in ("training", "guides", "objectives", "checks")]
 PAGES = [*IN_PYRO, DOCS / "numpyro.md"]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
+EXTENDING = DOCS / "extending.md"
+FOR_AUTHORS = [ROOT / "CONTRIBUTING.md", EXTENDING, DOCS / "architecture.md"]
+DOCUMENTS = [ROOT / "README.md", *FOR_AUTHORS, *PAGES]
 FENCE = re.compile(
     r"^(?P<indent> *)```(?P<tag>[^\n`]*)\n(?P<body>.*?)^(?P=indent)```\s*$", re.M | re.S
 )
@@ -75,12 +77,10 @@ def fresh_module(monkeypatch):
     return module
 
 
-def test_blocks_of_contributing_run_in_order(fresh_module, monkeypatch, tmp_path):
+def test_blocks_of_extending_run_in_order(fresh_module, monkeypatch, tmp_path):
     """Those of the README and of the pages run one framework at a time, in ``test_alone.py``."""
     monkeypatch.chdir(tmp_path)  # what a block saves stays out of the repository
-    run_in_order(
-        quickly(python_blocks(ROOT / "CONTRIBUTING.md")), "CONTRIBUTING", vars(fresh_module)
-    )
+    run_in_order(quickly(python_blocks(EXTENDING)), "extending", vars(fresh_module))
 
 
 BLOCKS = python_blocks(ROOT / "README.md")
@@ -125,12 +125,17 @@ def test_no_block_escapes(document):
     assert [tag for tag in tags if re.match("py|ipy", tag, re.I) and tag != "python"] == []
 
 
-def test_named_files_exist():
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("document", FOR_AUTHORS, ids=lambda path: path.name)
+def test_named_files_exist(document):
+    text = document.read_text(encoding="utf-8")
     rooms = "moment_calculus|moment_inference|pyro_moments|numpyro_moments|guides|tests|docs"
     named = set(re.findall(rf"`((?:{rooms})/[\w/.]*)`", text))
-    assert len(named) > 20
+    assert len(named) > 9
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+def test_contributing_is_short():
+    assert FOR_AUTHORS[0].read_text(encoding="utf-8").count("\n") <= 120
 
 
 def test_a_failing_block_is_reported_at_its_line(tmp_path):

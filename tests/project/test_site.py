@@ -109,7 +109,7 @@ RESULTS = re.compile(
     r"(Warning|Fit|Progress|Prediction|Accuracy|Attribution|Calibration|Comparison|Report)$"
 )
 NOT_CALLED = {"Diagnosis", "Finding", "LinearResponse", "MomentTensor", "NotAnOptimum"}
-NOT_CALLED |= {"UnsupportedMoments", "StoredFileError", "moment_rule"}  # this one in CONTRIBUTING
+NOT_CALLED |= {"UnsupportedMoments", "StoredFileError", "moment_rule"}  # this one in extending.md
 
 
 @pytest.mark.parametrize("framework", ["pyro", "numpyro"])

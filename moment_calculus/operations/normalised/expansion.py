@@ -104,20 +104,21 @@ class Expansion:
         times = partial(_image, x, centre, unit)
         image = times(mean)
         quadratic, trace = xp.clip(_sum(mean * image), min=0.0), _sum(spread)
-        log = xp.log1p(2 * frobenius + 4 * quadratic)  # log(1 + Var q/(E q)²)
+        growth = partial(_growth, xp.log1p(2 * frobenius + 4 * quadratic))  # 1 + Var q/(E q)²
         along = _sum(image * image) / xp.clip(quadratic, min=TINY)
         mean_shift = image / (1 + along)
         tilted = mean - 3 * image / (1 + 3 * along)
         typical = frobenius / xp.clip(trace, min=TINY)
-        pull = xp.exp(1.875 * log)
-        gain = xp.exp(0.375 * log) - pull * typical / (1 + 3 * typical)
+        pull = xp.exp(growth(-1.5))
+        gain = xp.exp(growth(-0.5)) - pull * typical / (1 + 3 * typical)
         images = (cov_tilted := times(tilted), times(cov_tilted))
         linear = _linear(gain, pull, tilted, images[0], spread)
         third = frobenius / 2 + typical * typical
         curved = _curved(tilted, images, third, frobenius, spread)
-        variance_loss = xp.expm1(-0.75 * log) - size * eps * unit**2 * xp.expm1(0.25 * log)
+        square = 2 * growth(-0.5)
+        variance_loss = xp.expm1(-square) - size * eps * unit**2 * xp.expm1(growth(-1.0) - square)
         share = trace + variance_loss + _sum((2 * mean - mean_shift) * mean_shift)
-        total_variance = xp.clip(xp.exp(0.75 * log) * share, min=0.0)
+        total_variance = xp.clip(xp.exp(square) * share, min=0.0)
         linear_variance = _sum(linear)
         share = xp.clip(total_variance / xp.clip(linear_variance, min=TINY), max=1.0)
         rest = xp.clip(total_variance - linear_variance, min=0.0) / xp.clip(_sum(curved), min=TINY)
@@ -127,7 +128,7 @@ class Expansion:
             x,
             centred,
             (
-                root * xp.exp(0.375 * log) * (mean - mean_shift),
+                root * xp.exp(growth(-0.5)) * (mean - mean_shift),
                 size * (share * linear + rest * curved),
             ),
             slope,
@@ -173,6 +174,11 @@ class Expansion:
         near = gain * other_pull * other_image + other_gain * pull * image
         far = pull * other_pull * _sum(tilted * other_image)
         return gain * other_gain * spread - near + far
+
+
+def _growth(log: Array, exponent: float) -> Array:
+    """Return log E[qᵃ] − a log E[q] of a log-normal q, given log(1 + Var q/(E q)²)."""
+    return exponent * (exponent - 1) / 2 * log
 
 
 def _sum(array: Array) -> Array:
