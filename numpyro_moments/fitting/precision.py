@@ -32,7 +32,9 @@ class HeldParameter(Messenger):
             msg["type"] = "mutable"
 
 
-def by_log(loss: Loss, values: Mapping[str, Any], name: str, order: int) -> list[jax.Array]:
+def derivatives_by_log_parameter(
+    loss: Loss, values: Mapping[str, Any], name: str, order: int
+) -> list[jax.Array]:
     """Return the loss and its derivatives by the logarithm of a parameter."""
 
     def derivatives(order: int, shift: jax.Array) -> Any:
@@ -65,7 +67,9 @@ class NoiseScale:
             key = jax.random.key(0)
             return self.objective.loss(key, values, self.model, self.guide, *args, **kwargs)
 
-        _, *derivatives = by_log(loss, {self.name: self.start, **values}, self.name, 2)
+        _, *derivatives = derivatives_by_log_parameter(
+            loss, {self.name: self.start, **values}, self.name, 2
+        )
         return values.get(self.name, self.start) * best_variance(*derivatives) ** 0.5
 
     def in_state(self, state: Any, params: Mapping[str, Any], data: Arguments) -> Any:
@@ -93,7 +97,9 @@ class ProfiledELBO(ELBO):
         def loss(values: dict[str, Any]) -> jax.Array:
             return noise.objective.loss(rng_key, values, model, guide, *args, **kw)
 
-        parts = by_log(loss, {**param_map, noise.name: noise.start}, noise.name, 2)
+        parts = derivatives_by_log_parameter(
+            loss, {**param_map, noise.name: noise.start}, noise.name, 2
+        )
         best = noise.start * best_variance(*parts[1:]) ** 0.5
         return {"loss": profiled(jnp.log, *parts), "mutable_state": {noise.name: best}}
 
@@ -127,6 +133,6 @@ def _derivatives(
         def loss(values: dict[str, Any]) -> jax.Array:
             return objective.loss(jax.random.key(0), values, model, guide, *args, **named)
 
-        return {name: by_log(loss, values, name, 3)[1:] for name in names}
+        return {name: derivatives_by_log_parameter(loss, values, name, 3)[1:] for name in names}
 
     return {name: [part.item() for part in parts] for name, parts in derivatives(values).items()}

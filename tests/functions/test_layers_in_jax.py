@@ -37,7 +37,7 @@ def test_rows_of_weak_and_of_strong_correlations(name, rows, monkeypatch):
 
 def test_a_row_is_certified_by_its_own_correlations():
     function, (mean, covariance) = activation("relu"), gaussian([0.02] * 6 + [0.95] * 2)
-    layer = pairs._Layer(function, 24, pairs._General(function, 32))
+    layer = pairs.CompiledSeries(function, 24, pairs.ExactPairs(function, 32))
     arrays = jnp.asarray(mean.copy()), jnp.asarray(covariance.copy())
     spread = function.moments(arrays[0], diagonal(arrays[1]))[1]
     certified = layer._prepared(arrays[0], diagonal(arrays[1]), arrays[1], spread)[-1]

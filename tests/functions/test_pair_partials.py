@@ -10,7 +10,7 @@ import torch
 
 from moment_calculus.functions.base import Delegating
 from moment_calculus.functions.families.relu import LeakyReLU, ReLU
-from moment_calculus.functions.pairs.covariance import _General, _has_pair_partials
+from moment_calculus.functions.pairs.covariance import ExactPairs, _has_pair_partials
 
 SIZE, STEP = 5, 1e-5
 FUNCTIONS = [ReLU(), LeakyReLU(0.1), LeakyReLU(-0.4)]
@@ -70,6 +70,6 @@ def test_a_class_with_covariances_of_its_own_does_not_inherit_them():
         def pair_covariance(self, *moments):
             return super().pair_covariance(*moments) / 2
 
-    assert _has_pair_partials(_General(ReLU(), 1))
-    assert not _has_pair_partials(_General(Halved(), 1))
-    assert not _has_pair_partials(_General(Delegating(ReLU()), 1))
+    assert _has_pair_partials(ExactPairs(ReLU(), 1))
+    assert not _has_pair_partials(ExactPairs(Halved(), 1))
+    assert not _has_pair_partials(ExactPairs(Delegating(ReLU()), 1))

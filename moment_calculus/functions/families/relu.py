@@ -228,10 +228,10 @@ class LeakyReLU(Activation):
         both = over_pairs(step_covariance, threshold, rho)
         a = namespace(mean).clip(threshold, min=-LIMIT, max=LIMIT)
         (a, b), (reach_a, reach_b) = _as_sides(a), _as_sides(_share_above(a))
-        given_a = conditional_threshold(b, a, rho)
-        share, width = _share_above(given_a), namespace(rho).sqrt((1 - rho) * (1 + rho))
+        cond_threshold = conditional_threshold(b, a, rho)
+        share, width = _share_above(cond_threshold), namespace(rho).sqrt((1 - rho) * (1 + rho))
         rise = pdf(b) * (transpose(share) - reach_a) + rho * pdf(a) * share
-        bend = width * (pdf(given_a) + given_a * share) - pdf(b) - b * reach_b
+        bend = width * (pdf(cond_threshold) + cond_threshold * share) - pdf(b) - b * reach_b
         own, other = _as_sides(scale)
         low, step = self.negative_slope, 1 - self.negative_slope
         linear, square = low * step, step * step

@@ -66,7 +66,7 @@ def covariance(
     ``spread`` is Var f(x), [..., d], if it is known. Sources: Price's theorem for closed
     forms; Mehler's formula otherwise, with at most ``order`` terms.
     """
-    fallback, variance = _General(activation, order), diagonal(covariance)
+    fallback, variance = ExactPairs(activation, order), diagonal(covariance)
     if spread is None:
         spread = activation.moments(mean, variance)[1]
     # large layers first: there a certificate allows fewer terms
@@ -78,13 +78,14 @@ def covariance(
 
 
 @dataclass(frozen=True)
-class _General:
+class ExactPairs:
     """Covariances of f(x) from E x, Var x, Cov(x), Var f(x): closed form or whole series."""
 
     activation: Activation
     order: int
 
     def __call__(self, mean: Array, variance: Array, covariance: Array, spread: Array) -> Array:
+        """Return the covariances."""
         result = self.activation.pair_covariance(mean, variance, covariance)
         if result is NotImplemented:
             result = mehler(self.activation, mean, covariance, order=self.order)
@@ -159,14 +160,14 @@ def compiled_covariance(
     arrays = mean, diagonal(covariance), covariance, spread
     flat = [array.reshape(-1, *array.shape[mean.ndim - 1 :]) for array in arrays]
     if has_closed_pairs(activation):
-        layer = _Layer(activation, COMPILED_ORDER[mean.dtype.itemsize], fallback)
+        layer = CompiledSeries(activation, COMPILED_ORDER[mean.dtype.itemsize], fallback)
     else:
-        layer = _Layer(activation, max(1, order // 2), _Layer(activation, order))
+        layer = CompiledSeries(activation, max(1, order // 2), CompiledSeries(activation, order))
     return layer(*flat).reshape(covariance.shape)
 
 
 @dataclass(frozen=True)
-class _Layer:
+class CompiledSeries:
     """Covariances of f(x) from E x, Var x, Cov(x) and Var f(x), and their tangents."""
 
     activation: Activation
@@ -229,13 +230,13 @@ class _Layer:
 
 
 @functools.lru_cache(maxsize=64)
-def _traced_once(layer: _Layer) -> Callable[..., Array]:
+def _traced_once(layer: CompiledSeries) -> Callable[..., Array]:
     return with_tangent(layer.value, layer.tangent)
 
 
 def _has_pair_partials(fallback: Any) -> bool:
     """Return whether a rule of pairs has derivatives in closed form."""
-    if not isinstance(fallback, _General):
+    if not isinstance(fallback, ExactPairs):
         return hasattr(fallback, "partials")
     # those of a class that replaces the covariances alone belong to others
     kinds = type(fallback.activation).__mro__
