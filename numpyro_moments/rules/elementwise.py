@@ -14,29 +14,28 @@ from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule, register_made
 
-
-@moment_rule("add", "add_any")
-def add(x: Any, y: Any) -> Value:
-    """Serve ``+``; dependent operands add their exact cross-covariance."""
-    return ops.add(x, y)
-
-
-@moment_rule("sub")
-def subtract(x: Any, y: Any) -> Value:
-    """Serve ``-``."""
-    return ops.subtract(x, y)
-
-
-@moment_rule("mul")
-def multiply(x: Any, y: Any, **_: Any) -> Value:
-    """Serve ``*``."""
-    return ops.multiply(x, y)
+_SUM = "``+``; dependent operands add their exact cross-covariance"
+# Operations on two values, with what users write and the types that they get unchanged.
+BINARY: dict[str, tuple[Callable[[Any, Any], Any], str, tuple[type, ...]]] = {
+    "add": (ops.add, _SUM, ()),
+    "add_any": (ops.add, _SUM, ()),
+    "and": (ops.logical_and, "``&`` of conditions", (ops.Condition,)),
+    "div": (ops.divide, "``/`` by a certain divisor, or by a positive function of a Gaussian", ()),
+    "max": (ops.maximum, "``jnp.maximum``", ()),
+    "min": (ops.minimum, "``jnp.minimum``", ()),
+    "mul": (ops.multiply, "``*``", ()),
+    "or": (ops.logical_or, "``|`` of conditions", (ops.Condition,)),
+    "sub": (ops.subtract, "``-``", ()),
+    "xor": (ops.logical_xor, "``^`` of conditions", (ops.Condition,)),
+}
 
 
-@moment_rule("div")
-def divide(x: Any, y: Any, **_: Any) -> Value:
-    """Serve ``/`` by a certain divisor, or by a positive function of a Gaussian."""
-    return ops.divide(x, y)
+def _of_two(operation: Callable[[Any, Any], Any]) -> Callable:
+    return lambda x, y, **_: operation(x, y)
+
+
+for _primitive, (_binary, _spelling, _takes) in BINARY.items():
+    register_made(_primitive, _of_two(_binary), f"Serve {_spelling}.", takes=_takes)
 
 
 @moment_rule("integer_pow")
@@ -122,18 +121,6 @@ def _by_certain(which: Any, cases: tuple[Any, ...]) -> Any:
     return ops.where(jax.numpy.asarray(which), cases[1], cases[0])
 
 
-@moment_rule("max")
-def maximum(x: Any, y: Any) -> Value:
-    """Serve ``jnp.maximum``."""
-    return ops.maximum(x, y)
-
-
-@moment_rule("min")
-def minimum(x: Any, y: Any) -> Value:
-    """Serve ``jnp.minimum``."""
-    return ops.minimum(x, y)
-
-
 @moment_rule("clamp")
 def clamp(low: Any, x: Any, high: Any) -> Value:
     """Serve ``jax.lax.clamp`` with certain bounds."""
@@ -144,7 +131,7 @@ def clamp(low: Any, x: Any, high: Any) -> Value:
                 sites=bound.sites,
                 remedy=f"make {name} certain" + OR_DRAW,
             )
-    return minimum(maximum(x, low), high)
+    return ops.minimum(ops.maximum(x, low), high)
 
 
 def _comparison(kind: str) -> Callable:
@@ -158,24 +145,6 @@ def _comparison(kind: str) -> Callable:
 for _name in ops.OPERATORS:
     _summary = f"Serve the comparison ``{_name}`` of functions of one Gaussian."
     register_made(_name, _comparison(_name), _summary, takes=(ops.Uniform, ops.Bits))
-
-
-@moment_rule("and", takes=(ops.Condition,))
-def both(x: Any, y: Any) -> Any:
-    """Serve ``&`` of conditions."""
-    return ops.logical_and(x, y)
-
-
-@moment_rule("or", takes=(ops.Condition,))
-def either(x: Any, y: Any) -> Any:
-    """Serve ``|`` of conditions."""
-    return ops.logical_or(x, y)
-
-
-@moment_rule("xor", takes=(ops.Condition,))
-def exclusive(x: Any, y: Any) -> Any:
-    """Serve ``^`` of conditions."""
-    return ops.logical_xor(x, y)
 
 
 @moment_rule("not", takes=(ops.Condition, ops.Bits))

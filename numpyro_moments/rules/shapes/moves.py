@@ -14,7 +14,7 @@ from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Deferred, Value
 from moment_calculus.values.deferred import Composite
-from numpyro_moments.rules.table import moment_rule, register_made
+from numpyro_moments.rules.table import moment_rule, refused, register_made
 
 
 @moment_rule("convert_element_type", takes=(Composite,))
@@ -56,14 +56,11 @@ def barrier(*values: Any) -> list[Any]:
     return list(values)
 
 
-@moment_rule("reduce_precision")
-def reduce_precision(x: Any, **_: Any) -> Any:
-    """Raise for ``jax.lax.reduce_precision``, whose rounding has no moments."""
-    raise UnsupportedMoments(
-        "the rounding of a random value to fewer digits",
-        sites=x.sites,
-        remedy="convert it by astype, which changes the precision of its moments" + OR_DRAW,
-    )
+refused(
+    "reduce_precision",
+    "the rounding of a random value to fewer digits",
+    "convert it by astype, which changes the precision of its moments",
+)
 
 
 @moment_rule("stop_gradient")
