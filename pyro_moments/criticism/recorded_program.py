@@ -13,12 +13,12 @@ from moment_calculus.values.propagation import Propagation
 from moment_guides.families import mean_field
 from moment_inference.criticism.accuracy.accuracy import other_path
 from moment_inference.criticism.accuracy.layers import RecordedOperation
-from pyro_moments._host import call_plainly, make_shell, tree_leaves, tree_map
+from pyro_moments._host import call_plainly, tree_leaves, tree_map
 from pyro_moments.evaluation.tensor import (
     METADATA,
     OBSERVER,
     MomentTensor,
-    define_operators,
+    Shell,
     name_of,
     user_line,
 )
@@ -102,7 +102,7 @@ class Replay:
 
     def draw(self, tensor: torch.Tensor) -> FollowedDraw:
         """Return a draw whose uses are followed."""
-        return FollowedDraw(tensor, self)
+        return FollowedDraw(tensor, replay=self)
 
     def is_next(self, function: Callable) -> bool:
         """Return whether the next recorded call is of this function."""
@@ -154,21 +154,10 @@ def _plain(argument: Any) -> Any:
     return tree_map(lambda part: part.tensor if isinstance(part, FollowedDraw) else part, argument)
 
 
-class FollowedDraw(torch.Tensor):
+class FollowedDraw(Shell):
     """Tensor-like shell of a draw where the recorded program has a random tensor."""
 
-    tensor: torch.Tensor
     replay: Replay
-
-    @staticmethod
-    def __new__(cls, tensor: torch.Tensor, replay: Replay) -> FollowedDraw:
-        """Make the shell, which has the shape of the draw and no storage."""
-        shell = make_shell(cls, tensor.shape, dtype=tensor.dtype, device=tensor.device)
-        shell.tensor, shell.replay = tensor, replay
-        return shell
-
-    def __init__(self, tensor: torch.Tensor, replay: Replay) -> None:
-        """Do nothing: ``__new__`` has made the shell."""
 
     @classmethod
     def __torch_function__(
@@ -180,21 +169,9 @@ class FollowedDraw(torch.Tensor):
             return call_plainly(func, args, kwargs)
         return _first((*args, *kwargs.values())).replay.call(func, args, kwargs)
 
-    @classmethod
-    def __torch_dispatch__(  # type: ignore[override]
-        cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
-    ) -> Any:
-        """Follow calls that bypass ``__torch_function__``; moments raise errors for them."""
-        return cls.__torch_function__(func, types, args, kwargs)
-
     def __iter__(self):
         """Iterate over the slices of the leading axis, as random tensors do."""
         return iter([self.replay.draw(part) for part in self.tensor.unbind()])
-
-    __hash__ = object.__hash__
-
-
-define_operators(FollowedDraw)
 
 
 def _first(argument: Any) -> Any:

@@ -161,14 +161,14 @@ class MomentTensor(torch.Tensor):
     __hash__ = object.__hash__
 
 
-def _operator(kind: type[torch.Tensor], function: Callable) -> Callable:
-    def operator(self: torch.Tensor, other: Any) -> Any:
-        return kind.__torch_function__(function, (kind,), (self, other))
+def _operator(function: Callable) -> Callable:
+    def operator(self: Any, other: Any) -> Any:
+        return type(self).__torch_function__(function, (type(self),), (self, other))
 
     return operator
 
 
-def define_operators(kind: type[torch.Tensor]) -> None:
+def _define_operators(kind: type[torch.Tensor]) -> None:
     """Give a class of tensors operators that raise TypeErrors.
 
     Torch's own turn every TypeError, hence UnsupportedMoments, into NotImplemented.
@@ -178,7 +178,7 @@ def define_operators(kind: type[torch.Tensor]) -> None:
     for name in [*names, "rdiv", "idiv", "eq", "ne", "lt", "le", "gt", "ge"]:
         function = getattr(torch.Tensor, f"__{name}__", None)
         if function is not None:
-            setattr(kind, f"__{name}__", _operator(kind, function))
+            setattr(kind, f"__{name}__", _operator(function))
 
 
 class _Empty(MomentTensor):
@@ -201,8 +201,35 @@ def _without_empty(argument: Any) -> Any:
     return torch.zeros(argument.value.shape, dtype=like.dtype, device=like.device)
 
 
-define_operators(MomentTensor)
-define_operators(_Empty)
+_define_operators(MomentTensor)
+
+
+class Shell(torch.Tensor):
+    """Base of shells of draws: tensors with attributes of their own, and without storage."""
+
+    tensor: torch.Tensor  # of the same shape, dtype and device
+
+    @staticmethod
+    def __new__(cls, like: torch.Tensor, **attributes: Any) -> Any:
+        """Make the shell of a tensor."""
+        shell = make_shell(cls, like.shape, dtype=like.dtype, device=like.device)
+        vars(shell).update(attributes, tensor=like)
+        return shell
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Do nothing: ``__new__`` has made the shell."""
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        """Serve calls that bypassed ``__torch_function__`` as it does."""
+        return cls.__torch_function__(func, types, args, kwargs)
+
+    __hash__ = object.__hash__
+
+
+_define_operators(Shell)
 
 
 def _template_tensor(value: Any) -> torch.Tensor:

@@ -90,7 +90,13 @@ def _linear(input: Any, weight: Any, bias: Any = None) -> Any:
         return None
     weight.site.use_row_noise()
     mean, variance = F.linear(input, weight.loc), F.linear(squared(input), squared(weight.scale))
-    rows = UndrawnRows(mean, variance, (weight.site,), input.dim() > 1, input_sites)
+    rows = UndrawnRows(
+        mean,
+        variance_=variance,
+        sites=(weight.site,),
+        has_rows=input.dim() > 1,
+        input_sites=input_sites,
+    )
     return rows if bias is None else rows + bias
 
 
@@ -188,6 +194,10 @@ def _sum(input: Any, other: Any, *, alpha: float = 1) -> UndrawnRows | None:
     if tuple(bias.shape) != tuple(rows.shape[rows.has_rows :]):
         return None
     bias.site.use_row_noise()
-    sites = (*rows.sites, bias.site)
-    variance = rows.variance_ + squared(bias.scale)
-    return UndrawnRows(rows.mean_ + bias.loc, variance, sites, rows.has_rows, rows.input_sites)
+    return UndrawnRows(
+        rows.tensor + bias.loc,
+        variance_=rows.variance_ + squared(bias.scale),
+        sites=(*rows.sites, bias.site),
+        has_rows=rows.has_rows,
+        input_sites=rows.input_sites,
+    )

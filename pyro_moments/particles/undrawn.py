@@ -16,10 +16,10 @@ from moment_calculus.numerics.arrays import standard_deviation
 from moment_calculus.values.propagation import FunctionRegistry
 from moment_guides.families import mean_field
 from moment_guides.families.drawn_sites import MaskedSite, SharedDrawNeeded, Site
-from pyro_moments._host import call_plainly, make_shell, vmap_forbids_randomness
+from pyro_moments._host import call_plainly, vmap_forbids_randomness
 from pyro_moments.evaluation.tensor import (
     METADATA,
-    define_operators,
+    Shell,
     vmap_error,
 )
 from pyro_moments.particles.rows import RULES, WithRowAxis
@@ -81,8 +81,8 @@ _LIKE = frozenset(
 )
 
 
-class _Shell(torch.Tensor):
-    """A tensor-like object without storage, which is drawn when a function needs its values."""
+class _Undrawn(Shell):
+    """A tensor-like object that is drawn when a function needs its values."""
 
     @classmethod
     def __torch_function__(
@@ -91,20 +91,8 @@ class _Shell(torch.Tensor):
         """Return the result of a rule that needs no draw; draw for any other function."""
         return dispatch(func, args, kwargs or {})
 
-    @classmethod
-    def __torch_dispatch__(  # type: ignore[override]
-        cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
-    ) -> Any:
-        """Draw for calls that bypassed ``__torch_function__``."""
-        return dispatch(func, args, kwargs or {})
 
-    __hash__ = object.__hash__
-
-
-define_operators(_Shell)
-
-
-class Undrawn(_Shell):
+class Undrawn(_Undrawn):
     """Tensor-like shell of a site that is not drawn yet; its elements may have been moved."""
 
     site: Site
@@ -114,14 +102,9 @@ class Undrawn(_Shell):
 
     @staticmethod
     def __new__(cls, site: Site, rearrangements: tuple[Callable, ...] = ()) -> Undrawn:
-        """Make the shell, which has the site's dtype and device and no storage."""
+        """Make the shell of a site with its elements moved."""
         loc = _rearranged(site.loc, rearrangements)
-        shell = make_shell(cls, loc.shape, dtype=loc.dtype, device=loc.device)
-        shell.site, shell.rearrangements, shell.loc = site, rearrangements, loc
-        return shell
-
-    def __init__(self, site: Site, rearrangements: tuple[Callable, ...] = ()) -> None:
-        """Do nothing: ``__new__`` has made the shell."""
+        return super().__new__(cls, loc, site=site, rearrangements=rearrangements, loc=loc)
 
     @property
     def scale(self) -> torch.Tensor:
@@ -143,58 +126,29 @@ def _rearranged(tensor: torch.Tensor, rearrangements: tuple[Callable, ...]) -> t
     return tensor
 
 
-class Rows(_Shell):
+class Rows(_Undrawn):
     """Tensor-like shell of draws in which each row has noise of its own."""
 
-    tensor: torch.Tensor
     axis: int  # of the rows, negative
     sites: frozenset[str]  # names of the weights whose noise is in the draws
 
-    @staticmethod
-    def __new__(cls, tensor: torch.Tensor, axis: int, sites: frozenset[str]) -> Rows:
-        """Make the shell."""
-        shell = make_shell(cls, tensor.shape, dtype=tensor.dtype, device=tensor.device)
-        shell.tensor, shell.axis, shell.sites = tensor, axis, sites
-        return shell
 
-    def __init__(self, *_: Any) -> None:
-        """Do nothing: ``__new__`` has made the shell."""
-
-
-class UndrawnRows(_Shell):
+class UndrawnRows(_Undrawn):
     """Tensor-like shell of the outputs of a random weight, with noise of their own for each row."""
 
-    mean_: torch.Tensor
+    # The tensor holds the means.
     variance_: torch.Tensor
     sites: tuple[Site, ...]  # whose noise it is
     has_rows: bool  # whether the leading axis is of rows; if not, there is one row
-    input_sites: frozenset[str]  # names of the weights whose noise is in the inputs
-    _draw: Any
-
-    @staticmethod
-    def __new__(
-        cls,
-        mean: torch.Tensor,
-        variance: torch.Tensor,
-        sites: tuple[Site, ...],
-        has_rows: bool,
-        input_sites: frozenset[str] = frozenset(),
-    ) -> UndrawnRows:
-        """Make the shell."""
-        shell = make_shell(cls, mean.shape, dtype=mean.dtype, device=mean.device)
-        shell.mean_, shell.variance_, shell._draw = mean, variance, None
-        shell.sites, shell.has_rows, shell.input_sites = sites, has_rows, input_sites
-        return shell
-
-    def __init__(self, *_: Any) -> None:
-        """Do nothing: ``__new__`` has made the shell."""
+    input_sites: frozenset[str] = frozenset()  # names of the weights whose noise is in the inputs
+    _draw: Any = None
 
     def draw(self) -> Any:
         """Return the one draw of the outputs."""
         if self._draw is None:
             check_randomness(site.name for site in self.sites)
-            noise = torch.randn_like(self.mean_)
-            output = mean_field.sample(self.mean_, standard_deviation(self.variance_), noise)
+            noise = torch.randn_like(self.tensor)
+            output = mean_field.sample(self.tensor, standard_deviation(self.variance_), noise)
             self._draw = in_rows(output, self.has_rows, self.input_sites, self.sites)
         return self._draw
 
@@ -203,7 +157,8 @@ def in_rows(output: torch.Tensor, has_rows: bool, input_sites: frozenset[str], s
     """Return the outputs of a map by random weights, as Rows if there are several rows."""
     if not has_rows or len(output) == 1:
         return output
-    return Rows(output, -output.dim(), input_sites.union(site.name for site in sites))
+    names = input_sites.union(site.name for site in sites)
+    return Rows(output, axis=-output.dim(), sites=names)
 
 
 def dispatch(func: Callable, args: tuple, kwargs: dict) -> Any:
@@ -229,10 +184,10 @@ def _by_rows(func: Callable, args: tuple, kwargs: dict) -> Any:
     if isinstance(result, tuple | list):
         pairs = zip(args, result, strict=True)  # each result is an operand, broadcast
         return type(result)(
-            Rows(part, axis, sites) if isinstance(operand, Rows) else part
+            Rows(part, axis=axis, sites=sites) if isinstance(operand, Rows) else part
             for operand, part in pairs
         )
-    return Rows(result, axis, sites)
+    return Rows(result, axis=axis, sites=sites)
 
 
 def _axis(func: Callable, args: tuple, kwargs: dict) -> int | None:
