@@ -18,6 +18,7 @@ from moment_calculus.rulebooks import propagation_of
 from moment_inference.objectives.by_draws import Evaluations, loss_by_draws, warn_unless_confirmed
 from moment_inference.objectives.observations import expecting_observations
 from moment_inference.objectives.remembered import KnownObjectives
+from moment_inference.objectives.starts import Factors, finite_vector
 from moment_inference.optimisation.batches import (
     AllData,
     Arguments,
@@ -26,8 +27,10 @@ from moment_inference.optimisation.batches import (
     first_arguments,
     whole_arguments,
 )
+from moment_inference.optimisation.minimiser import Minimiser
 from moment_inference.optimisation.options import Options
 from moment_inference.optimisation.outcome import Course, Fit
+from moment_inference.optimisation.rounds import DeterministicLoss, cached, initial_outcome
 from moment_inference.optimisation.storage.trainings import (
     Checkpoint,
     Sites,
@@ -179,6 +182,20 @@ class FitTask(ABC):
         rows, at_once = Rows.of(arrays, score), self._rows_at_once
         at_once[:] = at_once or [rows_of_a_sum(rows, self.propagation.memory_limit)]
         return sum_of_rows(rows, *at_once)
+
+    def minimiser(
+        self,
+        loss: DeterministicLoss,
+        start: np.ndarray,
+        smaller: Callable[[Factors], np.ndarray],  # starts
+        *at: Callable[[np.ndarray], Any],  # parameters, terms and held-out score at a place
+    ) -> Minimiser:
+        """Return the trainer of a deterministic method, from a start where the loss is finite."""
+        objective, options = cached(loss), self.options
+        start = finite_vector(objective, start, smaller)
+        explain = lambda: self.explain(*self.source.arguments(0))  # noqa: E731
+        outcome = initial_outcome(objective, start, explain)
+        return Minimiser(objective, outcome, options.method, options.tolerance, *at)
 
     def run(
         self,

@@ -16,7 +16,7 @@ from numpyro.optim import Adam
 
 from moment_inference.errors import parameter_names_error
 from moment_inference.fitting import FitTask
-from moment_inference.objectives.starts import finite_vector, with_valid_start
+from moment_inference.objectives.starts import Factors, with_valid_start
 from moment_inference.optimisation.batches import first_arguments
 from moment_inference.optimisation.compilation import compilation
 from moment_inference.optimisation.minimiser import (
@@ -27,7 +27,6 @@ from moment_inference.optimisation.minimiser import (
 )
 from moment_inference.optimisation.options import LEARNING_RATE, Options
 from moment_inference.optimisation.outcome import Course, Fit
-from moment_inference.optimisation.rounds import cached, initial_outcome
 from moment_inference.optimisation.training import Progress
 from numpyro_moments.evaluation.arguments import checked
 from numpyro_moments.fitting.flat_loss import FlatLoss, multiplied_start
@@ -266,25 +265,22 @@ def _minimiser(task: Problem, state: Any) -> Minimiser:
         args, kwargs = data
         task.svi.evaluate(state, *args, **kwargs)  # not compiled: it names the cause
     check_deterministic(*values)
-    objective = cached(loss.objective(flat, unravel))
-    start = finite_vector(
-        objective,
-        np.asarray(flat, np.float64),
-        lambda factors: np.asarray(
-            ravel_pytree(multiplied_start(task.svi, unravel(flat), factors))[0], np.float64
-        ),
-    )
-    outcome = initial_outcome(objective, start, lambda: task.explain(*data))
-    objective.units(start)  # compiles before the steps are timed; so does the next call
-    if task.options.method == "newton" and start.size <= MAX_DENSE_PARAMETERS:
-        objective.hessian(start)
     at = lambda place: unravel(jnp.asarray(place, flat.dtype))  # noqa: E731
-    return Minimiser(
-        objective,
-        outcome,
-        task.options.method,
-        task.options.tolerance,
+
+    def smaller(factors: Factors) -> np.ndarray:
+        start = multiplied_start(task.svi, unravel(flat), factors)
+        return np.asarray(ravel_pytree(start)[0], np.float64)
+
+    trainer = task.minimiser(
+        loss.objective(flat, unravel),
+        np.asarray(flat, np.float64),
+        smaller,
         lambda place: task.values(at(place)),
         lambda place: task.terms(at(place), None, data, None),
         lambda place: float(task.score(at(place))),
     )
+    start = trainer.outcome.place
+    trainer.objective.units(start)  # compiles before the steps are timed; so does the next call
+    if task.options.method == "newton" and start.size <= MAX_DENSE_PARAMETERS:
+        trainer.objective.hessian(start)
+    return trainer

@@ -105,13 +105,10 @@ class Problem(FitTask):
         return {name: -float(loss) for name, loss in losses.items()}
 
     def programs(self, rest: Static) -> Programs:
-        """Return compiled programs with this rest of the data, kept if there are no plates."""
+        """Return compiled programs with this rest of the data."""
         if rest not in self._programs:
-            # Scaling by plates looks at what it meets while a program is traced.
-            programs = (
-                Programs.alone() if self.plates else Programs(*made_of(self.svi), rest.leaves)
-            )
-            self._programs[rest] = programs
+            # The state of the plates is that before a program is traced, which changes it.
+            self._programs[rest] = Programs(*made_of(self.svi), self.plates, rest.leaves)
         return self._programs[rest]
 
     @cached_property
@@ -142,16 +139,11 @@ class Problem(FitTask):
     def evaluations(self, params: Any, is_last: bool) -> Evaluations:
         """Return what evaluates the objective in closed form and by draws."""
         objective, batch_size = self.objective, self.source.size
-        # The state of the plates is that before a program is traced.
-        owners, plates = made_of(self.svi), self.plates
-        kept: dict[Static, Programs] = {}
         options = QUICK if jax.default_backend() == "cpu" else None
         key_of = partial(jax.random.fold_in, jax.random.key(SEED))
 
         def run(name: Any, compute: Callable[..., Any], data: Arguments, key: Any) -> Any:
             arrays, rest = apart(data)
-            if rest not in kept:
-                kept[rest] = Programs(*owners, plates, rest.leaves)
 
             def evaluated(params: dict[str, Any], key: Any, given: list | None) -> Any:
                 args, kwargs = rest.joined(arrays if given is None else given)
@@ -160,7 +152,7 @@ class Problem(FitTask):
                 return compute(key, program)
 
             name = *name, rest.structure, batch_size
-            return kept[rest].run_on(arrays, name, evaluated, params, key, options=options)
+            return self.programs(rest).run_on(arrays, name, evaluated, params, key, options=options)
 
         def particles(data: Arguments, count: int, call_index: int) -> tuple[np.ndarray, ...]:
             sampled = partial(_sampled_terms, objective, count)

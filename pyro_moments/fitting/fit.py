@@ -17,12 +17,11 @@ from pyro.optim import PyroOptim
 from moment_calculus.errors import UnsupportedMoments
 from moment_inference.fitting import FitTask
 from moment_inference.objectives.observations import NOT_FINITE
-from moment_inference.objectives.starts import finite_vector, with_valid_start
+from moment_inference.objectives.starts import with_valid_start
 from moment_inference.optimisation.batches import whole_arguments
 from moment_inference.optimisation.minimiser import Minimiser
 from moment_inference.optimisation.options import LEARNING_RATE, Options
 from moment_inference.optimisation.outcome import Course, Fit
-from moment_inference.optimisation.rounds import cached, initial_outcome
 from moment_inference.optimisation.training import Progress
 from pyro_moments.evaluation.arguments import checked
 from pyro_moments.evaluation.failure_causes import refuse_nonfinite_inputs
@@ -323,7 +322,7 @@ def _minimiser(task: Problem) -> tuple[Minimiser, Parameters]:
     data = task.source.arguments(0)
     loss = flat_loss(task.trained_objective, task.trained_model, task.guide, *data)
     loss.check_deterministic()
-    objective, parameters = cached(loss.objective()), loss.parameters
+    parameters = loss.parameters
 
     def at_parameters(read: Callable[[], Any]) -> Callable[[Any], Any]:
         def at(vector: Any) -> Any:
@@ -334,15 +333,10 @@ def _minimiser(task: Problem) -> tuple[Minimiser, Parameters]:
         return at
 
     start = parameters.vector()
-    trainer = Minimiser(
-        objective,
-        initial_outcome(
-            objective,
-            finite_vector(objective, start, loss.smaller_starts(start)),
-            lambda: task.explain(*data),
-        ),
-        task.options.method,
-        task.options.tolerance,
+    trainer = task.minimiser(
+        loss.objective(),
+        start,
+        loss.smaller_starts(start),
         at_parameters(lambda: task.with_noise(parameters).constrained_copies()),
         at_parameters(lambda: task.terms(data, None)),
         at_parameters(task.score),

@@ -75,8 +75,10 @@ def test_other_data_of_the_same_shapes_are_not_compiled_for(compilations, by_num
     assert compilations
 
 
-def test_steps_of_adam_and_the_check_by_draws_are_kept(compilations):
-    fit, options = numpyro_moments.fit, {"steps": 300, "learning_rate": 0.05, "seed": 1}
+@pytest.mark.parametrize("size", [None, 6])
+def test_steps_of_adam_and_the_check_by_draws_are_kept(compilations, size):
+    options = {"steps": 300, "learning_rate": 0.05, "seed": 1, "batch_size": size}
+    fit = numpyro_moments.fit
     first = fit(model, numpyro_moments.DVIGuide(), X, Y, **options)
     assert compilations
     compilations.clear()
@@ -268,14 +270,12 @@ def test_data_are_constants_where_a_model_looks_at_their_numbers(by_numpy):
     for shown in (X > 0, X < 0.5):
         guide = numpyro_moments.DVIGuide()
         data = X, shown, Y
-        result = numpyro_moments.fit(
-            of_selected_rows, guide, *data, method="newton", by_draws=False
-        )
+        fit = numpyro_moments.fit(of_selected_rows, guide, *data, method="newton", by_draws=False)
         w, deviation = exact(X[shown], Y[shown])
-        assert result.params["w_auto_loc"] == pytest.approx(w, rel=1e-4)
-        response = numpyro_moments.linear_response(of_selected_rows, result, *data)
+        assert fit.params["w_auto_loc"] == pytest.approx(w, rel=1e-4)
+        response = numpyro_moments.linear_response(of_selected_rows, fit, *data)
         assert response.standard_deviation("w") == pytest.approx(deviation, rel=1e-3)
-        assert numpyro_moments.loo(of_selected_rows, result, *data).n_data_points == shown.sum()
+        assert numpyro_moments.loo(of_selected_rows, fit, *data).n_data_points == shown.sum()
 
 
 def test_draws_of_other_data_are_not_compiled_for(compilations, by_numpy):
