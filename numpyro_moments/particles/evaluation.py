@@ -19,7 +19,12 @@ import jax.numpy as jnp
 from moment_calculus.numerics.arrays import squared
 from moment_calculus.numerics.private_apis import read, without_dead_code
 from moment_calculus.operations import catalogue as ops
-from moment_guides.families.drawn_sites import MaskedSite, SharedDrawNeeded, Site, with_shared_draws
+from moment_inference.particles.drawn_sites import (
+    MaskedSite,
+    SharedDrawNeeded,
+    Site,
+    with_shared_draws,
+)
 from numpyro_moments._host import ClosedJaxpr, apply_equation
 from numpyro_moments.particles.rows import RowsMixedError, axes_after, called
 from numpyro_moments.particles.undrawn import (

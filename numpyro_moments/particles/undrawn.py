@@ -12,7 +12,7 @@ import numpy as np
 
 from moment_calculus.numerics.arrays import standard_deviation
 from moment_guides.families import mean_field
-from moment_guides.families.drawn_sites import Site
+from moment_inference.particles.drawn_sites import Site
 from numpyro_moments._host import new_primitive
 from numpyro_moments.rules.shapes.moves import MOVES
 

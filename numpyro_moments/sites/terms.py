@@ -19,10 +19,10 @@ from moment_calculus.likelihoods.divergences import sum_trailing
 from moment_calculus.numerics.arrays import row_sums
 from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.operations import catalogue as ops
-from moment_guides.families.posteriors import LatentTerms, Posteriors, at_site
 from moment_guides.numpyro.mc_dropout import DroppedWeight
 from moment_guides.numpyro.scales import FastNormal
 from moment_guides.numpyro.tridiagonal import TridiagonalNormal
+from moment_inference.objectives.posteriors import LatentTerms, Posteriors, at_site
 from numpyro_moments.evaluation.failure_causes import mask_of
 from numpyro_moments.evaluation.wrappers import WRAPPERS
 from numpyro_moments.likelihoods.expected import evaluate

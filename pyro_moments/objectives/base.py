@@ -15,7 +15,6 @@ from pyro.util import check_model_guide_match, warn_if_inf, warn_if_nan
 
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook, check_draws
-from moment_guides.families.drawn_sites import SharedDrawNeeded
 from moment_inference.objectives.data import DataPlates
 from moment_inference.objectives.last_map import sites_to_draw
 from moment_inference.objectives.options import (
@@ -25,6 +24,7 @@ from moment_inference.objectives.options import (
     check_terms,
     check_trainable,
 )
+from moment_inference.particles.drawn_sites import SharedDrawNeeded
 from pyro_moments._host import tree_flatten, tree_map
 from pyro_moments.compiled.compiled_loss import CompiledLoss
 from pyro_moments.evaluation.failure_causes import diagnose_errors, observe

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from moment_calculus.numerics.arrays import squared
 from moment_calculus.operations import catalogue as ops
-from moment_guides.families.drawn_sites import MaskedSite, SharedDrawNeeded
+from moment_inference.particles.drawn_sites import MaskedSite, SharedDrawNeeded
 from pyro_moments.particles.noise import unrolled
 from pyro_moments.particles.undrawn import (
     LAZY_RULES,

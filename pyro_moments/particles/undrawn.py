@@ -15,7 +15,7 @@ import torch
 from moment_calculus.numerics.arrays import standard_deviation
 from moment_calculus.values.propagation import FunctionRegistry
 from moment_guides.families import mean_field
-from moment_guides.families.drawn_sites import MaskedSite, SharedDrawNeeded, Site
+from moment_inference.particles.drawn_sites import MaskedSite, SharedDrawNeeded, Site
 from pyro_moments._host import call_plainly, vmap_forbids_randomness
 from pyro_moments.evaluation.tensor import (
     METADATA,

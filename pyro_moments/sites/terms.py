@@ -20,9 +20,9 @@ from moment_calculus.likelihoods import divergences
 from moment_calculus.likelihoods.divergences import sum_trailing
 from moment_calculus.numerics.private_apis import is_untraced
 from moment_calculus.operations import catalogue as ops
-from moment_guides.families.posteriors import LatentTerms, Posteriors, at_site
 from moment_guides.pyro.mc_dropout import DroppedWeight
 from moment_guides.pyro.tridiagonal import TridiagonalNormal
+from moment_inference.objectives.posteriors import LatentTerms, Posteriors, at_site
 from pyro_moments.evaluation.failure_causes import mask_of, refuse_infinite_data
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap, wrap
 from pyro_moments.evaluation.wrappers import WRAPPERS

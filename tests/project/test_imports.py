@@ -74,6 +74,8 @@ WRONG = [
     ("moment_calculus/predictions", "from moment_calculus.operations.linear import maps"),
     ("moment_calculus/likelihoods", "from moment_calculus.rulebooks import dvi"),
     ("moment_guides/families", "import pyro"),
+    ("moment_guides/families", "from moment_inference import host"),
+    ("moment_inference/objectives", "from moment_guides.pyro import mean_field"),
     ("moment_guides/pyro", "import pyro_moments"),
     ("moment_guides/pyro", "def late():\n    import numpyro"),
     ("moment_guides/pyro", "from moment_guides import numpyro"),

@@ -10,7 +10,7 @@ from jax import lax
 from jax.scipy import special
 
 from moment_calculus.operations.elementwise import elementary
-from moment_guides.families.drawn_sites import SharedDrawNeeded
+from moment_inference.particles.drawn_sites import SharedDrawNeeded
 from numpyro_moments.particles.evaluation import Evaluation
 from numpyro_moments.particles.undrawn import Rows
 from numpyro_moments.rules.table import PROGRAMS, RULES

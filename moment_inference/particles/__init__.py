@@ -1,0 +1,1 @@
+"""Latent sites that are drawn, for objectives and predictions by particles."""
