@@ -39,7 +39,7 @@ def optional_package(name: str, use: str, extra: str = "diagnostics") -> Any:
 
 def sites_of(*operands: Any) -> frozenset[str]:
     """Return the sites on which any of some operands depends."""
-    return frozenset().union(*(getattr(operand, "sites", ()) for operand in operands))
+    return frozenset().union(*[getattr(operand, "sites", ()) for operand in operands])
 
 
 class UnsupportedMoments(TypeError):

@@ -436,10 +436,8 @@ class DVIGuide(AutoGuide):
 
     def _current_parameters(self, site: str) -> tuple[Any, ...]:
         # A site may be named like a method of ``nn.Module``, as "half" or "float".
-        return tuple(
-            reduce(lambda module, part: module.__getattr__(part), name.split("."), self)
-            for name in self._parameter_names(site)
-        )
+        names = [name.split(".") for name in self._parameter_names(site)]
+        return tuple([reduce(PyroModule.__getattr__, name, self) for name in names])
 
     @torch.no_grad()
     def sample_posterior(self, num_samples: int = 1) -> dict[str, torch.Tensor]:

@@ -172,7 +172,7 @@ def _has_own_weights(step: LinearMap) -> bool:
 def _has_independent_weights(step: LinearMap) -> bool:
     """Return whether a layer has one random matrix, whose elements are independent."""
     weight = step.random_matrix
-    one = weight is not None and len(weight.shape) == 2 and weight.independent
+    one = weight is not None and weight.mean.ndim == 2 and weight.independent
     return one and step.noise.off_diagonals == ()
 
 
@@ -187,8 +187,9 @@ def _are_independent_rectified(units: Gaussian) -> bool:
 
 def _maps_certain_inputs(value: Gaussian, units: int | None = None) -> bool:
     """Return whether the features of a value are independent: sums of what weights of theirs do."""
-    step, units = value.step, units or value.shape[-1]
-    if value.axis != -1 or value.shape[-1] != units:  # one for all units, say
+    step, shape = value.step, value.mean.shape
+    units = units or shape[-1]
+    if value.axis != -1 or shape[-1] != units:  # one for all units, say
         return False
     if isinstance(step, LinearMap):
         return step.mapped is None and _has_independent_weights(step)

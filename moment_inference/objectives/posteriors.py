@@ -19,7 +19,6 @@ from moment_calculus.errors import (
 from moment_calculus.functions.table import Activation, Integrated
 from moment_calculus.likelihoods import divergences
 from moment_calculus.likelihoods.divergences import sum_trailing
-from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.numerics.arrays import Array, squared
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight, SiteMask, masked_weight
 from moment_calculus.operations.dropout.noise import variance_ratio
@@ -96,7 +95,9 @@ class Posteriors(ABC):
 
     def without_wrappers(self, fn: Posterior) -> Any:
         """Return the distribution inside masks, expansions and independent dimensions."""
-        return unwrapped(fn, self.wrappers)[0]
+        while isinstance(fn, self.wrappers):
+            fn = fn.base_dist
+        return fn
 
     def dropout_posterior(self, fn: Posterior) -> Any:
         """Return the DroppedWeight inside wrappers; None for any other distribution."""
@@ -119,7 +120,7 @@ class Posteriors(ABC):
             elif not isinstance(fn, self.wrappers):
                 return None, []
             fn = fn.base_dist
-        elementwise = all(not _mixes(t) and self.is_one_to_one(t) for t in transforms)
+        elementwise = not any(map(_mixes, transforms)) and all(map(self.is_one_to_one, transforms))
         return (fn if elementwise else None), transforms
 
     def mixed_image(self, fn: Posterior) -> tuple[Any, Any, Support] | None:
@@ -214,7 +215,7 @@ class Posteriors(ABC):
             raise dependent_posterior(name, "non-linear location", loc.sites)
         shape = tuple(fn.batch_shape + fn.event_shape)
         parts = 0.0 * scale if centred else loc, squared(scale)
-        mean, variance = (self.broadcast(part, shape) for part in parts)
+        mean, variance = [self.broadcast(part, shape) for part in parts]
         gaussian = site_value(name, mean, variance, propagation, event_dim=fn.event_dim)
         if not centred:
             return gaussian

@@ -12,6 +12,7 @@ from pyro.infer.util import is_validation_enabled, torch_item
 from pyro.poutine import Trace
 
 from moment_calculus.errors import not_in_guide
+from moment_calculus.numerics.private_apis import is_untraced
 from pyro_moments._host import tree_leaves, tree_map
 from pyro_moments.evaluation.failure_causes import explain_infinite_loss
 from pyro_moments.objectives.base import FromTraces, Objective, Program, is_finite
@@ -188,13 +189,11 @@ def latent_sum(model_trace: Trace, guide_trace: Trace) -> torch.Tensor:
     The divergences of small sites are computed together, because their number costs the
     time.
     """
-    divergences = {
-        name: divergence_of(site, _guide_site(name, guide_trace))
-        for name, site in model_trace.nodes.items()
-        if is_latent(site)
-    }
+    # A compiler fuses a traced program better without the copies that ``summed`` makes.
+    sites = model_trace.nodes if is_untraced() else {}
     by_key: dict[Any, dict[str, Divergence]] = {}
-    for name, part in divergences.items():
+    for name, site in sites.items():
+        part = divergence_of(site, _guide_site(name, guide_trace)) if is_latent(site) else None
         if part is not None and (key := part.batch_key) is not None:
             by_key.setdefault(key, {})[name] = part
     done = [name for parts in by_key.values() for name in parts]

@@ -162,8 +162,8 @@ class MomentMessenger(Messenger):
         self.guide, self.generator_watch = guide, GeneratorWatch()
 
     def _pyro_sample(self, msg: Any) -> None:
-        msg["line"] = calling_line()  # for errors of its likelihood, which come later
         if msg["is_observed"] or msg["done"] or msg["value"] is not None:
+            msg["line"] = calling_line()  # for errors of its likelihood, which come later
             msg["value"] = without_usage_record(msg["value"])
             return
         if not site_is_subsample(msg):

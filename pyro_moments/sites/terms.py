@@ -18,7 +18,6 @@ from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.table import Activation, Integrated, activation
 from moment_calculus.likelihoods import divergences
 from moment_calculus.likelihoods.divergences import sum_trailing
-from moment_calculus.numerics.private_apis import is_untraced
 from moment_calculus.operations import catalogue as ops
 from moment_guides.pyro.mc_dropout import DroppedWeight
 from moment_guides.pyro.tridiagonal import TridiagonalNormal
@@ -50,6 +49,7 @@ class _Posteriors(Posteriors):
     transformed = torch.distributions.TransformedDistribution
     affine, composed = transforms.AffineTransform, transforms.ComposeTransform
     identity = ()
+    value = staticmethod(unwrap)  # type: ignore[assignment]
     correlation = dist.transforms.CorrMatrixCholeskyTransform
     mixed = {  # noqa: RUF012
         (dist.transforms.OrderedTransform,): ops.ORDERED,
@@ -57,9 +57,6 @@ class _Posteriors(Posteriors):
         (transforms.CorrCholeskyTransform,): ops.CORRELATION_FACTOR,
         (transforms.CorrCholeskyTransform, correlation): ops.CORRELATION,
     }
-
-    def value(self, parameter: Any) -> Any:
-        return unwrap(parameter)
 
     def random_parameters(self, part: Any) -> list[Any]:
         return [unwrap(tensor) for tensor in random_tensors(part)]
@@ -111,9 +108,7 @@ class Divergence(NamedTuple):
     @property
     def batch_key(self) -> Any:
         """Return what small divergences that are computed together share; None for others."""
-        # A compiler fuses a traced program better without the copies that ``summed``
-        # makes.
-        if self.mean.numel() > SMALL or not is_untraced():
+        if self.mean.numel() > SMALL:
             return None
         first, *others = [(part.shape, part.dtype, part.device) for part in self]
         return first[1:] if others == [first] * len(others) else None

@@ -321,7 +321,7 @@ def has_infinite_exponential(value: Gaussian, depth: int = DEPTH) -> bool:
     Only factors are computed anew, since every evaluation asks.
     """
     step = value.step
-    if not depth or isinstance(as_function(value), Deferred):
+    if not depth or step.function is not None:
         return False
     if (stated := _stated_joint(step)) is not None:
         return _has_heavy_product(stated)

@@ -67,12 +67,13 @@ def apply(activation: Activation, value: Value) -> Deferred:
 
 def scale_shift(value: Value, scale: Array | float = 1.0, shift: Array | float = 0.0) -> Value:
     """Return scale · x + shift for certain, broadcastable arrays or numbers, exactly."""
-    shape = broadcast_shape(value.shape, shape_of(scale), shape_of(shift))
-    if isinstance(value, Deferred):
-        wide = broadcast(value, shape)
-        numbers = isinstance(scale, int | float) and isinstance(shift, int | float)
-        return wide if numbers and (scale, shift) == (1, 0) else wide.scaled(scale, shift)
-    return affine(broadcast(value, shape), scale, shift)
+    wide, shapes = value, [shape for part in (scale, shift) if (shape := shape_of(part))]
+    if shapes:
+        wide = broadcast(value, broadcast_shape(value.shape, *shapes))
+    if isinstance(wide, Gaussian):
+        return affine(wide, scale, shift)
+    numbers = isinstance(scale, int | float) and isinstance(shift, int | float)
+    return wide if numbers and (scale, shift) == (1, 0) else wide.scaled(scale, shift)
 
 
 def fuse_functions(

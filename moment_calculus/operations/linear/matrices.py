@@ -56,11 +56,13 @@ def matmul(left: Any, right: Any) -> Value:
         return linear(x, swap_last(y))
     if links_of(x) is not None or (has_dependent_elements(x) and _is_input(y)):
         return swap_last(linear(swap_last(y), x))
-    if _is_input(x) and _is_input(y):
+    given, columns = _is_input(x), _is_input(y)
+    if given and columns:
         return dependent_product(x, y)
-    if not (_is_input(y) if len(y.shape) > 2 else _maps_columns(x, y)):
-        return linear(x, swap_last(y))
-    return swap_last(linear(swap_last(y), x))
+    if len(y.shape) <= 2:  # a weight times columns of data, not rows of data times a weight
+        latent = isinstance(x, Gaussian) and is_weight(x) and not isinstance(y, Gaussian)
+        columns = len(x.shape) == 2 and not given and (columns or latent)
+    return swap_last(linear(swap_last(y), x)) if columns else linear(x, swap_last(y))
 
 
 def _times_masked(left: Any, right: Any) -> Any:
@@ -81,14 +83,6 @@ def is_data(value: Gaussian) -> bool:
     """Whether a value is data with noise, at most rearranged or scaled."""
     entries = entries_of(value)
     return isinstance((value.origin if entries is None else entries.site).step, DataStep)
-
-
-def _maps_columns(x: Any, y: Any) -> bool:
-    """Whether x @ y is a weight times columns of data, not rows of data times a weight."""
-    if len(x.shape) != 2 or _is_input(x):
-        return False
-    latent = isinstance(x, Gaussian) and is_weight(x)
-    return _is_input(y) or (latent and not isinstance(y, Gaussian))
 
 
 def _may_be_mapped_jointly(operand: Any) -> bool:

@@ -21,10 +21,10 @@ def noise_of(x: Any, second_moment: Array, w: Any, b: Any) -> AddedCovariance:
     shift = b.variance if isinstance(b, Gaussian) else None
     if not isinstance(w, Gaussian):
         return AddedCovariance(shift)
-    if links_of(w) is None and has_dependent_elements(w):
+    links = links_of(w)
+    if links is None and has_dependent_elements(w):
         return AddedCovariance(_dependent_noise(x, w, shift))
-    noise = AddedCovariance(affine(second_moment, w.variance, shift))
-    return noise.with_links(links_of(w) or (), x)
+    return AddedCovariance(affine(second_moment, w.variance, shift)).with_links(links or (), x)
 
 
 def _dependent_noise(x: Any, w: Gaussian, shift: Array | None) -> Array:

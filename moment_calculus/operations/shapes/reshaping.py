@@ -133,7 +133,7 @@ def flattened(value: Gaussian) -> Gaussian | None:
 
 
 def _flattened(value: Gaussian) -> Gaussian | None:
-    if len(value.shape) == 1:
+    if value.mean.ndim == 1:
         return value if value.axis == -1 else None
     step = value.step
     known = step.affine is not None or step.function is not None

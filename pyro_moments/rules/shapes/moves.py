@@ -156,8 +156,8 @@ def reshape_as(input: Value, other: Any) -> Value:
 def broadcast_tensors(*operands: Any) -> tuple:
     """Serve the broadcasting of distribution parameters."""
     parts: Sequence[Any] = operands[0] if isinstance(operands[0], tuple | list) else operands
-    shape = broadcast_shape(*(tuple(part.shape) for part in parts))
-    return tuple(ops.broadcast(part, shape) for part in parts)
+    shape = broadcast_shape(*[tuple(part.shape) for part in parts])
+    return tuple([ops.broadcast(part, shape) for part in parts])
 
 
 @moment_rule(*named("clone"), takes=(ops.MaskedWeight,))
