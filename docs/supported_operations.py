@@ -56,6 +56,7 @@ def page(head: str, kind: str, served_by: dict[str, dict], likelihoods: ModuleTy
     parts = [head]
     for module, served in sorted(served_by.items()):
         title = module.rpartition(".rules.")[2].replace("_", " ").replace(".", ": ").capitalize()
+        title = title.replace("Table", "Refused")  # the rules that the table itself makes
         parts.append(
             f"## {title}\n\n| {kind} | what they are served as |\n|---|---|\n"
             + "\n".join(_rows(served))

@@ -22,18 +22,10 @@ from numpyro_moments.rules.table import part_rule, register_made
 
 # Steps of the recognition, by primitive.
 STEPS = {
-    "abs": "abs",
-    "add": "add",
+    **{name: name for name in "abs add exp is_finite log rsqrt sqrt square stop_gradient".split()},
     "add_any": "add",
-    "exp": "exp",
-    "is_finite": "is_finite",
-    "log": "log",
     "max": "maximum",
     "mul": "multiply",
-    "rsqrt": "rsqrt",
-    "sqrt": "sqrt",
-    "square": "square",
-    "stop_gradient": "stop_gradient",
     "sub": "subtract",
 }
 
@@ -70,17 +62,15 @@ def _unchanged(operation: str, *operands: Any) -> Any:
     return left if isinstance(right, int | float) and (operation, right) in _NEUTRAL else None
 
 
-@part_rule("reduce_sum")
-def reduce_sum(plain: Callable, x: Any, *, axes: Any, **_: Any) -> Any:
-    """Serve ``jnp.sum`` of values that may be centred, squared or exponential."""
-    return _attempt("reduce_sum", plain, (x,), axes=tuple(map(int, axes)))
+def _reduction(operation: str) -> Callable:
+    def rule(plain: Callable, x: Any, *, axes: Any, **_: Any) -> Any:
+        return _attempt(operation, plain, (x,), axes=tuple(map(int, axes)))
+
+    return rule
 
 
-@part_rule("reduce_max")
-def reduce_max(plain: Callable, x: Any, *, axes: Any, **_: Any) -> Any:
-    """Serve ``jnp.max``, which stabilises a softmax."""
-    return _attempt("reduce_max", plain, (x,), axes=tuple(map(int, axes)))
-
+for _name in ("reduce_sum", "reduce_max"):
+    register_made(_name, _reduction(_name), f"Serve the primitive ``{_name}``.", part_rule)
 
 # Steps by exponent.
 POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}

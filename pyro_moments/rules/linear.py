@@ -12,7 +12,7 @@ from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.conversion import positions
 from pyro_moments.rules.shapes.moves import axes_of, checked_axis, on_meta
-from pyro_moments.rules.table import moment_rule, named, named_rule
+from pyro_moments.rules.table import moment_rule, named, named_rule, refused
 
 
 def _product(function: Any, left: Any, right: Any) -> Value:
@@ -197,15 +197,13 @@ def trace(input: Value) -> Value:
     return ops.reduce_sum(ops.take(flat, rows * (input.shape[1] + 1), 0))
 
 
-@moment_rule(*named("var", "std", "var_mean", "std_mean", "norm", "normalize"))
-def deviation(input: Value, *_: Any, **__: Any) -> Value:
-    """Raise UnsupportedMoments for ``var``, ``std`` and norms, and name alternatives."""
-    raise UnsupportedMoments(
-        "a standard deviation or norm of random components depends on what it is divided into",
-        sites=input.sites,
-        remedy="normalise by F.layer_norm, F.group_norm or F.rms_norm, which have moments as a "
-        "whole" + OR_DRAW,
-    )
+refused(
+    "var std var_mean std_mean norm normalize",
+    "a standard deviation or norm of random components depends on what it is divided into",
+    "normalise by F.layer_norm, F.group_norm or F.rms_norm, which have moments as a whole"
+    + OR_DRAW,
+    summary="``var``, ``std`` and norms, and name alternatives",
+)
 
 
 def _require_last(function: str, input: Any, offset: int, *dims: int) -> None:

@@ -204,3 +204,13 @@ def named_rule(names: str, *takes: type, summary: str = "") -> Callable[[Callabl
         return rule
 
     return register
+
+
+def refused(names: str, reason: str, remedy: str, *, summary: str) -> None:
+    """Register a rule that raises UnsupportedMoments with a reason and a remedy."""
+
+    def rule(input: Any, *_: Any, **__: Any) -> None:
+        raise UnsupportedMoments(reason, sites=input.sites, remedy=remedy)
+
+    rule.__doc__ = f"Refuse {summary}."
+    moment_rule(*named(*names.split()))(rule)

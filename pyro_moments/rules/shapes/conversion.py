@@ -10,7 +10,7 @@ from moment_calculus.errors import OR_DRAW, UnsupportedMoments, sites_of
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Deferred, Value
 from moment_calculus.values.deferred import Composite
-from pyro_moments.rules.table import MeanCheck, moment_rule, named
+from pyro_moments.rules.table import MeanCheck, moment_rule, refused
 
 
 def example_of(value: Any) -> torch.Tensor:
@@ -110,14 +110,12 @@ for _function in CERTAIN:
     moment_rule(_function, takes=(Composite,))(_certain(_function))
 
 
-@moment_rule(*named("detach", "detach_"))
-def detach(input: Value) -> Value:
-    """Raise UnsupportedMoments: ``detach`` would hide on which sites a value depends."""
-    raise UnsupportedMoments(
-        "a random value without its gradient, which would train the guide on part of the model",
-        sites=input.sites,
-        remedy="detach the certain parameters, or the parameters of the guide, instead",
-    )
+refused(
+    "detach detach_",
+    "a random value without its gradient, which would train the guide on part of the model",
+    "detach the certain parameters, or the parameters of the guide, instead",
+    summary="``detach``, which would hide on which sites a value depends",
+)
 
 
 def positions(value: Value, count: int) -> torch.Tensor:

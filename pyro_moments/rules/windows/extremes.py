@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.moves import axes_of, on_meta
-from pyro_moments.rules.table import MeanCheck, RandomPlaces, moment_rule, named
+from pyro_moments.rules.table import MeanCheck, RandomPlaces, moment_rule, named, refused
 from pyro_moments.rules.validation import least_truth
 
 
@@ -22,16 +22,16 @@ def _over_axes(input: Value, dim: Any, keepdim: bool, of_axis: Callable) -> Valu
     return ops.reshape(input, shape)
 
 
-@moment_rule(*named("amax"))
-def amax(input: Value, dim: Any = (), keepdim: bool = False) -> Value:
-    """Serve ``amax``, over one axis after the other."""
-    return _over_axes(input, dim, keepdim, ops.axis_maximum)
+def _along_axes(name: str, of_axis: Callable) -> None:
+    def rule(input: Value, dim: Any = (), keepdim: bool = False) -> Value:
+        return _over_axes(input, dim, keepdim, of_axis)
+
+    rule.__doc__ = f"Serve ``{name}``, over one axis after the other."
+    moment_rule(*named(name))(rule)
 
 
-@moment_rule(*named("amin"))
-def amin(input: Value, dim: Any = (), keepdim: bool = False) -> Value:
-    """Serve ``amin``, over one axis after the other."""
-    return _over_axes(input, dim, keepdim, ops.axis_minimum)
+_along_axes("amax", ops.axis_maximum)
+_along_axes("amin", ops.axis_minimum)
 
 
 def _with_places(name: str, of_axis: Callable, of_two: Callable) -> Callable:
@@ -55,35 +55,23 @@ def _with_places(name: str, of_axis: Callable, of_two: Callable) -> Callable:
 moment_rule(*named("max"))(_with_places("max", ops.axis_maximum, ops.maximum))
 moment_rule(*named("min"), takes=(MeanCheck,))(_with_places("min", ops.axis_minimum, ops.minimum))
 
-_ORDERS = "sort argsort msort topk kthvalue median nanmedian mode quantile nanquantile"
-
-
-@moment_rule(*named(*_ORDERS.split(), "cummax", "cummin", "aminmax"))
-def ordered(input: Value, *_: Any, **__: Any) -> None:
-    """Refuse what puts entries in order, and name what serves instead."""
-    raise UnsupportedMoments(
-        "the joint moments of random components in order are not known",
-        sites=input.sites,
-        remedy="use amax and amin, or torch.maximum and torch.minimum where a few entries are "
-        "compared" + OR_DRAW,
-    )
-
-
-@moment_rule(*named("argmax", "argmin"))
-def place(input: Value, *_: Any, **__: Any) -> None:
-    """Refuse the place of the largest entry, which is random."""
-    raise UnsupportedMoments(
-        "the place of the largest or smallest of random entries is random",
-        sites=input.sites,
-        remedy="decide on the predictive moments instead, outside of the model" + OR_DRAW,
-    )
-
-
-@moment_rule(*named("cumprod", "logcumsumexp"))
-def cumulated(input: Value, *_: Any, **__: Any) -> None:
-    """Refuse cumulative products and cumulative logsumexp, and name what serves instead."""
-    raise UnsupportedMoments(
-        "the joint moments of cumulative products, or of their logarithms, are not known",
-        sites=input.sites,
-        remedy="take products of two values at a time, or torch.logsumexp of each part" + OR_DRAW,
-    )
+refused(
+    "sort argsort msort topk kthvalue median nanmedian mode quantile nanquantile cummax cummin "
+    "aminmax",
+    "the joint moments of random components in order are not known",
+    "use amax and amin, or torch.maximum and torch.minimum where a few entries are compared"
+    + OR_DRAW,
+    summary="what puts entries in order, and name what serves instead",
+)
+refused(
+    "argmax argmin",
+    "the place of the largest or smallest of random entries is random",
+    "decide on the predictive moments instead, outside of the model" + OR_DRAW,
+    summary="the place of the largest entry, which is random",
+)
+refused(
+    "cumprod logcumsumexp",
+    "the joint moments of cumulative products, or of their logarithms, are not known",
+    "take products of two values at a time, or torch.logsumexp of each part" + OR_DRAW,
+    summary="cumulative products and cumulative logsumexp, and name what serves instead",
+)
