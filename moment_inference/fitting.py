@@ -218,7 +218,7 @@ class FitTask(ABC):
         options, source, host = self.options, self.source, self.host
         if isinstance(source, LoaderBatches):
             source.check_resumable(host.random is not None)
-        data = host.digest((source.args, source.named))
+        data = host.digest((source.args, source.kwargs))
         settings = options.settings(data, self.objective, host.is_double())
         if options.prior is not None:
             arrays = host.prior_arrays(options.prior, self.trained_model)

@@ -230,12 +230,12 @@ def sources_to_try(source: AllData, take: Callable[[Any, Any], Any]) -> list[All
     if type(source) is not AllData:
         return [source]
     try:
-        rows = rows_of([*source.args, *source.named.values()])
+        rows = rows_of([*source.args, *source.kwargs.values()])
     except ValueError:  # an argument is no array of rows
         return [source]
     few = rows is None or rows <= ROWS
     return (
-        [source] if few else [ShuffledBatches(source.args, source.named, ROWS, SEED, take), source]
+        [source] if few else [ShuffledBatches(source.args, source.kwargs, ROWS, SEED, take), source]
     )
 
 

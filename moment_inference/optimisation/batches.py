@@ -19,12 +19,12 @@ class AllData:
 
     size: int | None = None  # rows of a mini-batch
 
-    def __init__(self, args: tuple, named: dict[str, Any]) -> None:
-        self.args, self.named = args, named
+    def __init__(self, args: tuple, kwargs: dict[str, Any]) -> None:
+        self.args, self.kwargs = args, kwargs
 
     def arguments(self, step: int) -> Arguments:
         """Return the arguments of a step, the first being 0."""
-        return self.args, self.named
+        return self.args, self.kwargs
 
     def state(self) -> Any:
         """Return what later steps depend on."""
@@ -42,10 +42,10 @@ class ShuffledBatches(AllData):
     """
 
     def __init__(
-        self, args: tuple, named: dict[str, Any], size: int, seed: int, take: Callable
+        self, args: tuple, kwargs: dict[str, Any], size: int, seed: int, take: Callable
     ) -> None:
-        super().__init__(args, named)
-        self.rows = rows_of([*args, *named.values()]) or 0
+        super().__init__(args, kwargs)
+        self.rows = rows_of([*args, *kwargs.values()]) or 0
         if not 1 <= size <= self.rows:
             raise ValueError(f"batch_size must be between 1 and {self.rows} rows, got {size}")
         self.size: int = size
@@ -66,7 +66,7 @@ class ShuffledBatches(AllData):
         indices = self.indices(step)
 
         args = tuple(self.take(part, indices) for part in self.args)
-        return args, {name: self.take(part, indices) for name, part in self.named.items()}
+        return args, {name: self.take(part, indices) for name, part in self.kwargs.items()}
 
 
 class LoaderBatches(AllData):
@@ -75,11 +75,11 @@ class LoaderBatches(AllData):
     def __init__(
         self,
         loader: Any,
-        named: dict[str, Any],  # arguments that are the same for all mini-batches
+        kwargs: dict[str, Any],  # arguments that are the same for all mini-batches
         random: RandomState | None,  # the global state by which a DataLoader may shuffle
         convert: Callable[[Any], Any],  # makes arrays of the framework of a mini-batch
     ) -> None:
-        super().__init__((), named)
+        super().__init__((), kwargs)
         self.convert = convert
         self.loader = Rewinding(loader, random)
         self.is_iterator = isinstance(loader, Iterator)  # it runs once
@@ -89,9 +89,9 @@ class LoaderBatches(AllData):
     def first(self) -> Arguments:
         """Return the arguments of the next step without going on."""
         if self._next is None:
-            args, named = self._load()
-            rows = rows_of([*args, *named.values()], whole=False)
-            self._next = (args, {**self.named, **named}), rows
+            args, kwargs = self._load()
+            rows = rows_of([*args, *kwargs.values()], whole=False)
+            self._next = (args, {**self.kwargs, **kwargs}), rows
         return self._next[0]
 
     def arguments(self, step: int) -> Arguments:
@@ -138,7 +138,7 @@ def whole_arguments(source: AllData) -> Arguments:
     """Return the arguments with all rows; of a loader those of its latest mini-batch."""
     if isinstance(source, LoaderBatches):
         return source.last or source.first()
-    return source.args, source.named
+    return source.args, source.kwargs
 
 
 def batch_arguments(batch: Any) -> Arguments:

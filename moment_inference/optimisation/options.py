@@ -184,21 +184,21 @@ class Options:
 
     def source(
         self,
-        data: tuple,  # positional arguments
-        named: dict[str, Any],
+        args: tuple,  # positional arguments
+        kwargs: dict[str, Any],
         take: Callable[[Any, Any], Any],  # picks rows of an array
         convert: Callable[[Any], Any],  # to arrays of the framework
         random: RandomState | None,  # the framework's global random state, if it has one
     ) -> AllData:
         """Return the source of the data of every step."""
-        if not any(map(is_loader, data)):
+        if not any(map(is_loader, args)):
             if self.batch_size is not None:
-                return ShuffledBatches(data, named, self.batch_size, self.seed, take)
+                return ShuffledBatches(args, kwargs, self.batch_size, self.seed, take)
             for name in ("epochs", "rows"):
                 if getattr(self, name) is not None:
                     raise ValueError(f"{name} is of mini-batches: give a batch_size or a loader")
-            return AllData(data, named)
-        if len(data) > 1:
+            return AllData(args, kwargs)
+        if len(args) > 1:
             raise ValueError(
                 "a loader of mini-batches is the only positional argument: give what is the same "
                 "in all of them by name"
@@ -208,7 +208,7 @@ class Options:
                 "a loader makes mini-batches itself, of method='adam', and does not give all rows "
                 "at once, which precision=... takes: give arrays, and a batch_size"
             )
-        source = LoaderBatches(data[0], named, random, convert)
+        source = LoaderBatches(args[0], kwargs, random, convert)
         if source.is_iterator and self.restarts > 1:
             raise ValueError("an iterator runs once, which is not enough for restarts")
         return source

@@ -148,7 +148,7 @@ class GradientTrainer:
     def _inputs(self, first: int, count: int) -> tuple[list, Any, Any, Any]:
         """Return data, rows of mini-batches, weights and ends of epochs, padded to a stretch."""
         steps = range(first, first + self.stretch)
-        arrays, _ = apart((self.source.args, self.source.named))
+        arrays, _ = apart((self.source.args, self.source.kwargs))
         rows = weights = ends = None
         if isinstance(self.source, ShuffledBatches):
             rows = np.stack([self.source.indices(step) for step in steps[:count]])
@@ -163,7 +163,7 @@ class GradientTrainer:
     @cached_property
     def _run(self) -> Any:
         """Return a stretch of steps, compiled before the first one."""
-        _, rest = apart((self.source.args, self.source.named))
+        _, rest = apart((self.source.args, self.source.kwargs))
         shape = [self.stretch, *([self.restarts] if self.several else [])]
 
         def run(state: Any, arrays: list, rows: Any, weights: Any, ends: Any, count: Any) -> Any:
@@ -230,8 +230,8 @@ class GradientTrainer:
 
     @cached_property
     def _flat(self) -> FlatLoss:
-        args, named = self.source.arguments(0)
-        return FlatLoss(self.problem.svi, jax.random.key(0), args, named)
+        args, kwargs = self.source.arguments(0)
+        return FlatLoss(self.problem.svi, jax.random.key(0), args, kwargs)
 
     def finish(self, course: Course) -> None:
         """Choose the best restart, and set its losses."""

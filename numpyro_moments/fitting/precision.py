@@ -106,10 +106,10 @@ class ProfiledELBO(ELBO):
 
 def held_scale(svi: SVI, mode: str, key: Any, data: Arguments) -> tuple[SVI, NoiseScale]:
     """Return an SVI that does not train the scale of the noise, and which scale this is."""
-    args, named = data
-    state = svi.init(key, *args, **named)
+    args, kwargs = data
+    state = svi.init(key, *args, **kwargs)
     values = {**svi.get_params(state), **(state.mutable_state or {})}
-    found = _derivatives(svi.loss, values, (svi.model, svi.guide), args, named)
+    found = _derivatives(svi.loss, values, (svi.model, svi.guide), args, kwargs)
     name = scale_of_noise(found, framework="numpyro")
     model = HeldParameter(svi.model, name)
     whole = data if mode == "profile" else None
@@ -119,19 +119,19 @@ def held_scale(svi: SVI, mode: str, key: Any, data: Arguments) -> tuple[SVI, Noi
 
 
 def _derivatives(
-    objective: Any, values: dict[str, Any], programs: tuple, args: tuple, named: dict
+    objective: Any, values: dict[str, Any], programs: tuple, args: tuple, kwargs: dict
 ) -> dict[str, list[float]]:
     """Return derivatives of the loss by the logarithm of each positive number of the model."""
     model, guide = programs
     traced = handlers.trace(handlers.seed(model, 0))
-    jax.eval_shape(lambda: (traced.get_trace(*args, **named), None)[1])
+    jax.eval_shape(lambda: (traced.get_trace(*args, **kwargs), None)[1])
     names = [name for name, site in traced.trace.items() if site["type"] == "param"]
     names = [name for name in names if jnp.size(values[name]) == 1 and values[name].min() > 0]
 
     @jax.jit
     def derivatives(values: dict[str, Any]) -> dict[str, list[jax.Array]]:
         def loss(values: dict[str, Any]) -> jax.Array:
-            return objective.loss(jax.random.key(0), values, model, guide, *args, **named)
+            return objective.loss(jax.random.key(0), values, model, guide, *args, **kwargs)
 
         return {name: derivatives_by_log_parameter(loss, values, name, 3)[1:] for name in names}
 

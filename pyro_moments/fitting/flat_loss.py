@@ -236,15 +236,15 @@ def multiply_start(parameters: Parameters, factors: Factors) -> None:
 
 
 def flat_loss(
-    objective: Any, model: Callable, guide: Callable, data: tuple, named: dict
+    objective: Any, model: Callable, guide: Callable, args: tuple, kwargs: dict
 ) -> FlatLoss:
     """Return the loss of model and guide at their parameters."""
 
     def loss() -> torch.Tensor:
-        return objective.differentiable_loss(model, guide, *data, **named)
+        return objective.differentiable_loss(model, guide, *args, **kwargs)
 
     eager = uncompiled(objective)
-    smooth_loss = lambda: eager.differentiable_loss(model, guide, *data, **named)  # noqa: E731
+    smooth_loss = lambda: eager.differentiable_loss(model, guide, *args, **kwargs)  # noqa: E731
     return FlatLoss(loss, smooth_loss, Parameters.from_run(loss))
 
 
