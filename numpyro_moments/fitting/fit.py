@@ -277,7 +277,7 @@ def _minimiser(task: Problem, state: Any) -> Minimiser:
         smaller,
         lambda place: task.values(at(place)),
         lambda place: task.terms(at(place), None, data, None),
-        lambda place: float(task.score(at(place))),
+        lambda place: float(task.score(at(place), None)),
     )
     start = trainer.outcome.place
     trainer.objective.units(start)  # compiles before the steps are timed; so does the next call

@@ -115,12 +115,9 @@ class Problem(FitTask):
     def _programs(self) -> dict[Static, Programs]:
         return {}
 
-    def score(self, params: dict[str, Any], mutable: Any = None) -> Any:
-        """Return the held-out log-likelihood of unconstrained parameters."""
-        return self._score(params, mutable)
-
     @cached_property
-    def _score(self) -> Any:
+    def score(self) -> Callable[..., Any]:
+        """The held-out log-likelihood of unconstrained parameters and mutable state."""
         arrays, rest = apart(self.held_out)
 
         def score(params: dict[str, Any], mutable: Any, arrays: list) -> Any:
