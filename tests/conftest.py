@@ -1,7 +1,5 @@
 """One thread for each worker, a fresh parameter store and a fixed seed for each test."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import os

@@ -1,7 +1,5 @@
 """Losses of classifiers where training leads, beside those of draws of the weights."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The oracle integrates each observation over the few latent elements that it depends on.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Objectives and predictions carry the covariance that a guide names, unless the user names one."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

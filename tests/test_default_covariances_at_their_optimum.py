@@ -1,7 +1,5 @@
 """The default loss of each guide where training leads, beside draws of the guide, in both hosts."""
 
-from __future__ import annotations
-
 import functools
 
 import jax

@@ -1,7 +1,5 @@
 """Effects of a plate beside a vector site: nothing is dropped of what each datum needs alone."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

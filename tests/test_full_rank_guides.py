@@ -3,8 +3,6 @@
 The oracle of the noise integrates over it, and over the location given the noise.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

@@ -1,7 +1,5 @@
 """The properties can fail: each wrong rule fails the property that must catch it."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

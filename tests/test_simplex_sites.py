@@ -1,7 +1,5 @@
 """Sites on a simplex, in both hosts: exact, on average also where they are drawn."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """The loss of a transformer where training leads, beside that of draws of the weights."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

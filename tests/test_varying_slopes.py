@@ -1,7 +1,5 @@
 """Intercepts and slopes of groups with a common correlation, and random covariances."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Posteriors of which moments leave the range of the dtype, in both hosts: infinite, not NaN."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import jax

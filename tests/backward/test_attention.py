@@ -1,7 +1,5 @@
 """Attention with random queries, keys and values, by covariances computed backwards."""
 
-from __future__ import annotations
-
 import math
 
 import jax

@@ -1,7 +1,5 @@
 """The sources of a predictive variance sum to it, and each is linear in its own variance."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpyro
 import numpyro.distributions as dist

@@ -1,7 +1,5 @@
 """Networks against draws: every row of moment_accuracy, to its Monte Carlo error."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Products of values that depend on each other in an unknown way: gates of recurrent cells."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """What functions that share a value add together, against quadrature and draws."""
 
-from __future__ import annotations
-
 from unittest.mock import patch
 
 import jax

@@ -1,7 +1,5 @@
 """Attention modules and layers of transformers of torch, by covariances computed backwards."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

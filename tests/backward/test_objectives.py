@@ -1,7 +1,5 @@
 """The objective, its second derivatives, predictions and checks with covariance="backward"."""
 
-from __future__ import annotations
-
 import functools
 
 import jax

@@ -1,7 +1,5 @@
 """Parameters of a likelihood that are asked together: heads of one output, and links of them."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

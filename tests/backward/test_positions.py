@@ -1,7 +1,5 @@
 """A network shared by positions that are pooled: weights and noise are shared too."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """What the covariance of every program must be: steady, differentiable, the same in both hosts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import jax

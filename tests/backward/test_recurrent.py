@@ -1,7 +1,5 @@
 """Recurrent modules of torch with random weights, by covariances computed backwards."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyro
 import pyro.distributions as dist

@@ -1,7 +1,5 @@
 """What a sweep cannot do is refused, with its bytes or its step, the user's line and a remedy."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest

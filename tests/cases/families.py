@@ -1,7 +1,5 @@
 """Rows of likelihoods beyond the Normal and the Categorical, each against torch's own density."""
 
-from __future__ import annotations
-
 from pyro.distributions import AsymmetricLaplace, GammaPoisson
 from torch import distributions
 

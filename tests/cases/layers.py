@@ -1,7 +1,5 @@
 """Rows of layers: linear maps, arithmetic, shapes."""
 
-from __future__ import annotations
-
 import torch
 from torch.nn.functional import linear
 

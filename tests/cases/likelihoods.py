@@ -1,7 +1,5 @@
 """Rows of likelihoods: expected log densities and predictive moments."""
 
-from __future__ import annotations
-
 import math
 
 from moment_calculus import likelihoods

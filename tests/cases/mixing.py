@@ -1,7 +1,5 @@
 """Rows of layers whose operands share what they mix, by covariances computed backwards."""
 
-from __future__ import annotations
-
 import torch
 from torch.nn.functional import linear
 

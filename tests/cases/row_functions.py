@@ -1,7 +1,5 @@
 """Functions that rows of ``tests/cases/`` name: programs on values, and the same on tensors."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import distributions

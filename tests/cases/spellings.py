@@ -1,7 +1,5 @@
 """Programs in the spelling of torch, see ``programs.py``: one row for each function there."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch.nn.functional import linear

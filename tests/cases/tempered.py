@@ -1,7 +1,5 @@
 """Rows of means of powers of densities, (1/a) log E[pᵃ], each against torch's own density."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from pyro.distributions import GammaPoisson

@@ -1,7 +1,5 @@
 """Rows of convolutions, pools and padding; their kernels run on NumPy, torch and JAX arrays."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import array_api_compat

@@ -1,7 +1,5 @@
 """Marks that several files share."""
 
-from __future__ import annotations
-
 import pytest
 
 # For tests of what both hosts share, where other tests assert that the hosts agree.

@@ -1,7 +1,5 @@
 """Predictions with certain parameters, by either host, beside observations."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions

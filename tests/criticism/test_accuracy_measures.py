@@ -1,7 +1,5 @@
 """The error measures and their standard errors, of layers that are made up."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

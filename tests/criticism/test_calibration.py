@@ -1,7 +1,5 @@
 """Calibration of continuous quantities and counts, against SciPy and in repetitions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.stats

@@ -1,7 +1,5 @@
 """Calibration of classes, against scikit-learn, by hand and in repetitions."""
 
-from __future__ import annotations
-
 import sys
 
 import matplotlib

@@ -1,7 +1,5 @@
 """The accuracy of moments, layer by layer: what is exact, and where it breaks."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Predictive p-values of test statistics, against exact ones and by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.stats

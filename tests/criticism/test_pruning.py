@@ -1,7 +1,5 @@
 """Which weights a guide switches off, and the smaller network without idle units."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import sys

@@ -1,7 +1,5 @@
 """Programs of JAX with draws where they were recorded with moments."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

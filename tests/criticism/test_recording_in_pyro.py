@@ -1,7 +1,5 @@
 """Programs of torch with draws where they were recorded with moments."""
 
-from __future__ import annotations
-
 import pyro
 import pyro.distributions as dist
 import pytest

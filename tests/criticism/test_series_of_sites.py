@@ -1,7 +1,5 @@
 """A diagnosis of a site for each time step has one line for all of them."""
 
-from __future__ import annotations
-
 from moment_inference.criticism.diagnosis.findings import Diagnosis, Finding, Verdict
 
 

@@ -1,7 +1,5 @@
 """Masks belong to data: what is pooled depends on each of them; rows that are none are refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The ELBO of a guide by dropout, in both hosts: the terms of each site, and predictions."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Likelihoods whose parameters come straight from dropout, in both hosts."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import jax

@@ -1,7 +1,5 @@
 """Maps with masks have every property; what has no rule is refused with its cause."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Masks of a guide by dropout that are drawn: one for each row, also where rows are mixed."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from functools import partial

@@ -1,7 +1,5 @@
 """Functions of what dropout switches have every property of a rule; what has no rule is refused."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import weakref

@@ -1,7 +1,5 @@
 """Dropout layers of torch in training are noise of mean one; two-point sums are the oracle."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A regression and networks in both hosts, with their data and trained parameters."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """The check at the end of a fit: what the trained loss is by draws of the guide."""
 
-from __future__ import annotations
-
 import math
 import random
 import warnings

@@ -1,7 +1,5 @@
 """What the check of a loss sees by draws of all but the last random map, and how long it takes."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

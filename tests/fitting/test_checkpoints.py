@@ -1,7 +1,5 @@
 """Fits that are interrupted and go on from a checkpoint."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The Hessian of a loss and its products with directions, in both hosts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import jax

@@ -1,7 +1,5 @@
 """Deterministic methods and plates that draw a subsample: the program decides, not two numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What ``fit`` returned stands for guide and parameters, which later fits leave as they are."""
 
-from __future__ import annotations
-
 import re
 
 import jax

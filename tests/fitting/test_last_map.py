@@ -1,7 +1,5 @@
 """Which latent sites the check of a loss draws: those before the last random map."""
 
-from __future__ import annotations
-
 import importlib
 
 import jax

@@ -1,7 +1,5 @@
 """A loaded fit predicts any number of rows; a file knows the constants of its model."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

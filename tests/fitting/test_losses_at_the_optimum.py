@@ -1,7 +1,5 @@
 """Of every rule that is not exact, the loss where training has led, beside that of draws."""
 
-from __future__ import annotations
-
 import functools
 
 import jax

@@ -1,7 +1,5 @@
 """Training by one verb, in both frameworks."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 import pyro

@@ -1,7 +1,5 @@
 """Mini-batches: loaders, iterators and shuffled rows, and how they are scaled."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

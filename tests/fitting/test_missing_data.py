@@ -1,7 +1,5 @@
 """Missing data: unknown values are assigned to places that are arguments of the model."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 import pytest

@@ -3,8 +3,6 @@
 The oracle is the optimum of a mean-field guide for a Gaussian with a known precision matrix.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What users do first, and where they slip."""
 
-from __future__ import annotations
-
 import functools
 
 import jax

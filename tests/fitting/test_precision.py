@@ -1,7 +1,5 @@
 """The scale of Normal noise by type-II maximum likelihood: after an epoch, or in the loss."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from torch.utils.data import DataLoader, TensorDataset

@@ -1,7 +1,5 @@
 """Draws at the end of a fit: of other guides, and of a product of two sites in a logit."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

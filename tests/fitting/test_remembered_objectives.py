@@ -1,7 +1,5 @@
 """A fit remembers by which objective it was trained, in memory and in a file."""
 
-from __future__ import annotations
-
 import functools
 import json
 

@@ -1,7 +1,5 @@
 """A start whose loss is not finite: smaller scales and locations, which a warning names."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Trained parameters in files: saved, loaded, refused, and gone on from."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import json

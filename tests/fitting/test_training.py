@@ -1,7 +1,5 @@
 """What a training looks at on the way: held-out data, warm-up, callbacks, schedules, restarts."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

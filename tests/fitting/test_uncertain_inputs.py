@@ -1,7 +1,5 @@
 """Moments as inputs of models: a closed form, draws, mini-batches and refusals."""
 
-from __future__ import annotations
-
 import math
 
 import jax

@@ -1,7 +1,5 @@
 """Every activation of the case table has every property."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest

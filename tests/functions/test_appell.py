@@ -1,7 +1,5 @@
 """Mehler's series with derivatives in closed form, against the differentiated series."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

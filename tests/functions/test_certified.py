@@ -1,7 +1,5 @@
 """Mehler's series cut by its certificate, against closed forms and the series in full."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Expectations without variances: softplus and log(1 + x²), small and large, in all frameworks."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

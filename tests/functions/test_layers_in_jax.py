@@ -1,7 +1,5 @@
 """Covariances of large layers of JAX arrays: the rule of each row, and the size of the program."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Pairs of mixtures of steps and gates against quadrature of the plain functions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Derivatives of covariances of pairs in closed form, against differences of the covariances."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

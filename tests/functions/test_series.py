@@ -1,7 +1,5 @@
 """Mehler's series: its stated errors, the same under a tracer, and for two functions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

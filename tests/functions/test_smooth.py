@@ -1,7 +1,5 @@
 """The universal rule behind named functions: a user's own, large arrays, tracing, derivatives."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import jax

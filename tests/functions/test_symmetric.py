@@ -1,7 +1,5 @@
 """Mehler's series of all pairs in programs that are compiled, against closed forms in full."""
 
-from __future__ import annotations
-
 import functools
 
 import jax

@@ -1,7 +1,5 @@
 """Rows without correlations take two terms of the series: values and derivatives are the same."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

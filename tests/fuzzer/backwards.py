@@ -1,7 +1,5 @@
 """Programs whose covariances, computed backwards, were wrong once."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -3,8 +3,6 @@
 Every program once; ``python -m tests.golden agree`` compares all of them in every mode.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.golden.agreement import covering, difference

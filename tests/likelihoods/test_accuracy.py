@@ -1,7 +1,5 @@
 """Likelihoods in the whole range of the accuracy target: |μ/σ| ≤ 8, σ from 1e-3 to 1e2."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

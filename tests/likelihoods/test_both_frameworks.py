@@ -4,8 +4,6 @@ Every row of the table is a likelihood whose parameters come in one of the ways.
 of a kind are observed in one model, whose loss the frameworks state alike.
 """
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pyro

@@ -1,7 +1,5 @@
 """Rules for classes against quadrature and draws, at all scales, in both frameworks."""
 
-from __future__ import annotations
-
 import functools
 
 import jax

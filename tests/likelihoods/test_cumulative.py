@@ -1,7 +1,5 @@
 """Distribution functions of counts, at means from 0.1 to 10⁴, against SciPy and sums."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import jax

@@ -1,7 +1,5 @@
 """Predictions of likelihoods whose moments need not exist, and of two random parameters."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.stats

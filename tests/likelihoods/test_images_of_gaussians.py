@@ -3,8 +3,6 @@
 The oracles are quadratic forms of NumPyro's own densities, and the evidence of Gaussian models.
 """
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

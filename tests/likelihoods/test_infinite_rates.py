@@ -1,7 +1,5 @@
 """The exponential of a product of an exponential and a Gaussian has no mean: rates and scales."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Predictions of a LogNormal with a random scale: what exists, and what is infinite."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest

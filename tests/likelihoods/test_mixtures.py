@@ -1,7 +1,5 @@
 """Mixtures with random weights and components: a bound by classes of their own."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import special, stats

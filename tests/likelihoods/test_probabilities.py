@@ -1,7 +1,5 @@
 """Logarithms of probabilities that are made of others: guessing, and hitting within a width."""
 
-from __future__ import annotations
-
 import math
 
 import jax

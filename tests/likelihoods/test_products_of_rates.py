@@ -1,7 +1,5 @@
 """Rates that are products of positive functions of different Gaussians, beside Gauss rules."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

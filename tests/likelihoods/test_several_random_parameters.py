@@ -1,7 +1,5 @@
 """Likelihoods with several random parameters, trained, and beside draws of the guide."""
 
-from __future__ import annotations
-
 import functools
 
 import jax

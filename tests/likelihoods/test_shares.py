@@ -1,7 +1,5 @@
 """The papers' closed forms of class probabilities: by hand, and their errors against draws."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Divergences from the horseshoe and the log-uniform prior, against quadrature; refusals."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """A horseshoe regression of 20 columns, 5 of them real: the fit and NUTS switch off the same."""
 
-from __future__ import annotations
-
 import functools
 
 import jax

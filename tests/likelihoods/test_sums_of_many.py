@@ -1,7 +1,5 @@
 """Sums of more positive random values than are integrated, and sums by linear maps."""
 
-from __future__ import annotations
-
 from functools import reduce
 
 import jax

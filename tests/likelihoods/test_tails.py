@@ -1,7 +1,5 @@
 """Expected log densities of networks of one hidden layer whose scale is an exponential output."""
 
-from __future__ import annotations
-
 import functools
 
 import jax

@@ -1,7 +1,5 @@
 """Means of powers of densities: every row has every property; classes; small powers."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Counts with more zeros whose gate and rate are random, beside a product of Gauss rules."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Mistakes of calls: what is passed in a place of something else."""
 
-from __future__ import annotations
-
 import numpyro.optim
 import pyro.optim
 import torch

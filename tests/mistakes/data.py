@@ -1,7 +1,5 @@
 """Mistakes of data: what is wrong with the arrays that a model gets."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 

@@ -1,7 +1,5 @@
 """Arrays of other libraries, lists, frames and odd data that are right where they stand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Typical mistakes: the first sentence names cause and remedy; no framework has the last word."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from pathlib import Path

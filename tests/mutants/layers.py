@@ -1,7 +1,5 @@
 """Wrong layers."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from moment_calculus import likelihoods

@@ -1,7 +1,5 @@
 """Wrong convolutions, pools and paddings."""
 
-from __future__ import annotations
-
 from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.reductions import reduce_sum

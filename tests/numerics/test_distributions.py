@@ -1,7 +1,5 @@
 """Quantiles, cumulative probabilities and entropies, against SciPy and closed forms."""
 
-from __future__ import annotations
-
 import math
 
 import jax

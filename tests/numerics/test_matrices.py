@@ -1,7 +1,5 @@
 """Products and solutions with matrices, in the form that each framework runs fastest."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import mpmath as mp
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """A function that looks at its numbers is one operation of a captured program."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx

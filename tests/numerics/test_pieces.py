@@ -1,7 +1,5 @@
 """Arrays in pieces, and choices that read arrays: neither shows in any number."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 import pytest

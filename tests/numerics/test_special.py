@@ -1,7 +1,5 @@
 """Special functions against SciPy, and the generalised Pareto fit of weights."""
 
-from __future__ import annotations
-
 import array_api_compat
 import jax
 import jax.numpy as jnp

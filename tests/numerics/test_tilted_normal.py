@@ -3,8 +3,6 @@
 Ten thousand give the same numbers, to rounding.
 """
 
-from __future__ import annotations
-
 import functools
 
 import jax

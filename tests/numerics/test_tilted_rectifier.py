@@ -1,7 +1,5 @@
 """A rectified Gaussian under an exponential weight, beside Gauss and Legendre's quadrature."""
 
-from __future__ import annotations
-
 import functools
 
 import jax

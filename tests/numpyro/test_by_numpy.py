@@ -1,7 +1,5 @@
 """What NumPy makes of a traced program is what the compiled program gives."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import jax

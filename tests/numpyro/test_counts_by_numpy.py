@@ -1,7 +1,5 @@
 """Predictions of counts are computed by NumPy in place of JAX, against sums and SciPy."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Draws by NumPy in place of JAX's compiled samplers have the distributions' moments."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

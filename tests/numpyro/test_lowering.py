@@ -1,7 +1,5 @@
 """Training steps lower for CUDA, where none of them ever ran: no operation is the CPU's alone."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpyro

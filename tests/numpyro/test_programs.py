@@ -1,7 +1,5 @@
 """Compiled programs are kept by what models compute: a second fit does not compile."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import types

@@ -1,7 +1,5 @@
 """Eager programs say where the table of an operation's errors has more than five per cent."""
 
-from __future__ import annotations
-
 import warnings
 
 import jax.numpy as jnp

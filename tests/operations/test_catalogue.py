@@ -1,7 +1,5 @@
 """Functions of one value in the catalogue, in NumPy, are those that torch has by their names."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

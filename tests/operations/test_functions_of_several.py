@@ -1,7 +1,5 @@
 """Sums of positive values in logarithms, powers and ratios, beside Gauss rules over both."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Elements that were picked from a batch depend on each other as the elements do."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Maps by matrices of which all elements are jointly Gaussian, against exact quadrature."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every layer of the case table has every property."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Every layer of the case table that mixes dependent values has every property."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.cases.mixing import MIXING

@@ -1,7 +1,5 @@
 """Convolutions of certain inputs with a kernel whose elements depend on each other."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from moment_calculus.functions.table import activation

@@ -1,7 +1,5 @@
 """A feature axis that is split keeps what it can of its covariance, and says what it cannot."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The axis of rows after a move, by strides, is where the numbers of the rows are found."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

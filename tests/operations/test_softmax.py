@@ -1,7 +1,5 @@
 """Probabilities of classes against samples of the logits, within the documented errors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Every convolution, pool and padding of the case table has every property."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

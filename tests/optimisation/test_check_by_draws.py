@@ -1,7 +1,5 @@
 """The check of a loss by draws: looks, tails, and the three answers."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

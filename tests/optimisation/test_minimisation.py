@@ -1,7 +1,5 @@
 """Newton's method and L-BFGS on the mean-field ELBO of a Gaussian, whose optimum is known."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Ordered sites of the hosts' own AutoNormal are those of DVIGuide."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Newton's method beyond a thousand parameters, by products of the Hessian with directions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

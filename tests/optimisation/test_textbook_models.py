@@ -1,7 +1,5 @@
 """Models of textbooks, as docs/models_tried.md has them, converge and agree with draws."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The benchmarks run, briefly, and what they report is well formed."""
 
-from __future__ import annotations
-
 import json
 import os
 from argparse import Namespace

@@ -1,7 +1,5 @@
 """The site that `make docs` built, in Chromium: switch and search work, nothing is requested."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The examples of several processes end where one process does."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import os

@@ -1,7 +1,5 @@
 """The pages of the documentation that are generated are up to date."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The examples run on either backend, briefly, and what they report is well formed."""
 
-from __future__ import annotations
-
 import importlib
 import json
 from contextlib import nullcontext

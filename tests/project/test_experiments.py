@@ -1,7 +1,5 @@
 """The tables of the experiments' pages are those of their files of results."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The benchmarks of networks run, briefly, and the page about them is up to date."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

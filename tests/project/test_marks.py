@@ -1,7 +1,5 @@
 """The list of slow tests follows what was measured, and names tests that there are."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.checks import slow

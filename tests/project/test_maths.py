@@ -1,7 +1,5 @@
 """The page of formulas names modules and tests that exist."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from pathlib import Path

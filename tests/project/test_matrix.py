@@ -1,7 +1,5 @@
 """The matrix of Pythons and dependencies: what it names, and the oldest versions."""
 
-from __future__ import annotations
-
 import re
 import sys
 

@@ -1,7 +1,5 @@
 """The page of the models that were tried: its loader, its verdicts, and that it is complete."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

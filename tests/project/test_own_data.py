@@ -1,7 +1,5 @@
 """The page for a user's own data runs as it stands, on a file that is made here."""
 
-from __future__ import annotations
-
 import ast
 import functools
 from pathlib import Path

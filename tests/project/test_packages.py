@@ -1,7 +1,5 @@
 """What setuptools is told to install, and that a user's modules of common names shadow nothing."""
 
-from __future__ import annotations
-
 import tomllib
 
 from tests.project.counts import PACKAGES, ROOT

@@ -1,7 +1,5 @@
 """The comparison with other tools: its rules, and the contender that is installed here."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Where a release breaks one of them, the test with its name fails.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import inspect
 import re

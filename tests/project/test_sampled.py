@@ -1,7 +1,5 @@
 """Which slow tests of examples, benchmarks and pages a commit runs."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

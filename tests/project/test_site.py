@@ -1,7 +1,5 @@
 """The documentation site: its pages, its fragments in both frameworks, and the API."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import json

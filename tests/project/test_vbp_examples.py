@@ -1,7 +1,5 @@
 """The examples of variance back-propagation run briefly, and what they report is well formed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Wheel and sdist: what is in them, and each front end where the other framework is missing."""
 
-from __future__ import annotations
-
 import sys
 import tarfile
 import zipfile

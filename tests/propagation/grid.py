@@ -1,7 +1,5 @@
 """Guides of the grid in both hosts, at given posteriors, and their losses in closed form."""
 
-from __future__ import annotations
-
 import itertools
 import runpy
 from pathlib import Path

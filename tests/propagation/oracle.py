@@ -1,7 +1,5 @@
 """Closed forms by NumPy and SciPy: energies of data, divergences, densities."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pyro

@@ -1,7 +1,5 @@
 """Black-box α energies against closed forms: limits, mini-batches, what a datum is."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from contextlib import ExitStack

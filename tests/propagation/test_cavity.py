@@ -1,7 +1,5 @@
 """The original black-box α energy against quadrature, and the exact posterior's evidence."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpyro.infer.autoguide
 import pyro.infer.autoguide

@@ -1,7 +1,5 @@
 """Sites on simplexes and with LKJ priors, beside tensor grids over their coordinates."""
 
-from __future__ import annotations
-
 import itertools
 
 import jax

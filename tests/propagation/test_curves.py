@@ -1,7 +1,5 @@
 """Curves of two random parameters that textbooks fit, in both frameworks, by quadrature."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest

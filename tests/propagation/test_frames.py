@@ -1,7 +1,5 @@
 """Predictions as data frames, in closed form and by particles."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest

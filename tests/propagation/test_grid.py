@@ -1,7 +1,5 @@
 """Every cell of the grid of guides, propagation and objectives, in both hosts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

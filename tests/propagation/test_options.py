@@ -1,7 +1,5 @@
 """What is chosen of objectives and predictions, and what is said of choices that are none."""
 
-from __future__ import annotations
-
 import warnings
 
 import jax

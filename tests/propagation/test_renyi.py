@@ -1,7 +1,5 @@
 """Rényi bounds against closed forms and the hosts' own, with and without subsamples."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyro.infer.autoguide
 import pytest

@@ -1,7 +1,5 @@
 """Which functions of torch keep rows apart, and which mix them; every call is followed anew."""
 
-from __future__ import annotations
-
 import pyro
 import pyro.distributions as dist
 import pytest

@@ -1,7 +1,5 @@
 """Draws have the expectation of the closed form; rows have noise of their own where that is so."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Log predictive densities of classes, in whatever arrays they come."""
 
-from __future__ import annotations
-
 import numpy as np
 
 X = np.linspace(-1, 1, 18, dtype=np.float32).reshape(9, 2)

@@ -1,7 +1,5 @@
 """Networks that are initialised and normalised by propagated statistics of the data."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import jax

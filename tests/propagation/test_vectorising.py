@@ -1,7 +1,5 @@
 """Programs of Pyro that torch.vmap cannot run, of which one particle can be run."""
 
-from __future__ import annotations
-
 import copy
 import math
 

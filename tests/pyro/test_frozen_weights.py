@@ -1,7 +1,5 @@
 """Weights of a module that its user froze stay what they are, with a warning."""
 
-from __future__ import annotations
-
 import pyro
 import pyro.distributions as dist
 import pytest

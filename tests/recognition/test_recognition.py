@@ -1,7 +1,5 @@
 """Chains are recognised by their values; what is merely near a function of the table is not."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

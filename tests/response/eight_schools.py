@@ -1,7 +1,5 @@
 """The eight schools, not centred, with their exact posterior by one quadrature."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy import stats
 

@@ -1,7 +1,5 @@
 """Models in both hosts, at parameters that were found elsewhere."""
 
-from __future__ import annotations
-
 import warnings
 
 import jax

@@ -1,7 +1,5 @@
 """Posteriors that are Gaussian: linear response is exact, whatever the guide and the solver."""
 
-from __future__ import annotations
-
 from unittest.mock import patch
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Linear response weighted by the posterior, against quadrature."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import jax

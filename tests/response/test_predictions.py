@@ -1,7 +1,5 @@
 """Predictions by linear response, against draws of the response itself."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import jax

@@ -1,7 +1,5 @@
 """Where linear response says nothing, and says why."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

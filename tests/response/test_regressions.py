@@ -1,7 +1,5 @@
 """Corrected moments and sensitivities of regressions, against refits by NumPy alone."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import jax.numpy as jnp

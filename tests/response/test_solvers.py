@@ -1,7 +1,5 @@
 """Inverses of Hessians against NumPy's, and draws against their covariance."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The table of a linear response is of one space: the sites' supports, or the unconstrained one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

@@ -1,7 +1,5 @@
 """Books of users: rules of their own, single rules replaced, what they leave out."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

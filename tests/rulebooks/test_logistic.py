@@ -1,7 +1,5 @@
 """The rule book logistic: the larger of two values, and which formulas there are."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """The rule book vbp bounds the log-likelihood of outcomes with a probability Φ(f)."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import jax.scipy.stats

@@ -1,7 +1,5 @@
 """What the rules of every book must be: those of the source, steady, positive, equal in hosts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import jax

@@ -1,7 +1,5 @@
 """Rule books in programs, books of users, and what is refused; see also ``cases.py``."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 

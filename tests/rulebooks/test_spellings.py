@@ -1,7 +1,5 @@
 """Every spelling of a function has one moment under every book, in both frameworks."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

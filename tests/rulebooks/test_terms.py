@@ -1,7 +1,5 @@
 """Terms that a rule book adds to the ELBO: the expected KL of the gates of vbp."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

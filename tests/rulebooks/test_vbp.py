@@ -1,7 +1,5 @@
 """The rule book vbp: what is largest, and classes; its functions are rows of ``cases.py``."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Damaged and foreign files are refused: path, cause and remedy are named, nothing is executed."""
 
-from __future__ import annotations
-
 import bisect
 import gzip
 import io

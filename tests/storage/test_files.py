@@ -1,7 +1,5 @@
 """What is written comes back bit for bit; a failure leaves the file of before; no odd content."""
 
-from __future__ import annotations
-
 import errno
 import math
 import os

@@ -1,7 +1,5 @@
 """Trees come back as they were, and a malformed skeleton is refused as a stored file."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import OrderedDict, namedtuple

@@ -1,7 +1,5 @@
 """Chains as dense Normals, by NumPy."""
 
-from __future__ import annotations
-
 import numpy as np
 import scipy.linalg
 

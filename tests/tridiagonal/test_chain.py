@@ -1,7 +1,5 @@
 """The mathematics of a chain against dense Normals in torch, and JAX against torch."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import mpmath

@@ -1,7 +1,5 @@
 """TridiagonalGuide in both hosts: its evidence, options, summary, files and refusals."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import warnings

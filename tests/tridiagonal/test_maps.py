@@ -1,7 +1,5 @@
 """Moments of what is made with chains, against dense Normals and draws."""
 
-from __future__ import annotations
-
 import itertools
 
 import jax

@@ -1,7 +1,5 @@
 """Draws of stochastic units: fresh for each row and particle, with the gradient of their mean."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pyro

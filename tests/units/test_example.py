@@ -1,7 +1,5 @@
 """The example of step activations, briefly."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

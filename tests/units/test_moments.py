@@ -1,7 +1,5 @@
 """Moments of stochastic units, in both frameworks, by quadrature, by draws and by both."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest

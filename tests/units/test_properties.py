@@ -1,7 +1,5 @@
 """Variances, covariances and gradients of stochastic units, also at extreme arguments."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Sums and products of functions of one hidden layer, against samples."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

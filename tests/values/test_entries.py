@@ -1,7 +1,5 @@
 """Values that are made of components of one site: slices, gathers, and what is stacked of them."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

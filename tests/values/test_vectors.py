@@ -1,7 +1,5 @@
 """Products of exponentials, and batches of dependent scalars where they are contracted."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

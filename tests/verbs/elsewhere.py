@@ -1,7 +1,5 @@
 """What another process asks of a prediction: it imports a framework only by reading that."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

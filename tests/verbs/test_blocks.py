@@ -1,7 +1,5 @@
 """Rows are predicted in blocks where that is asked for, or where memory asks for it."""
 
-from __future__ import annotations
-
 import math
 import resource
 

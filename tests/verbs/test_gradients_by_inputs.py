@@ -1,7 +1,5 @@
 """Predictions of Pyro have gradients by their inputs, where these require them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """The frameworks' own SVI and Predictive beside guides and fits of this package."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pyro

@@ -1,7 +1,5 @@
 """What a fit does by its methods is what the verbs do with it."""
 
-from __future__ import annotations
-
 import functools
 import pickle
 

@@ -1,7 +1,5 @@
 """Every verb takes the model, what fit returned, and the data."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Predictions pickle, are copied and go to other processes, with all that they answer."""
 
-from __future__ import annotations
-
 import copy
 import multiprocessing
 import pickle

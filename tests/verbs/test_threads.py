@@ -1,7 +1,5 @@
 """Threads share fits and predictions, although handlers of the frameworks are global."""
 
-from __future__ import annotations
-
 import sys
 from concurrent.futures import ThreadPoolExecutor
 

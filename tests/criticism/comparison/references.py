@@ -1,7 +1,5 @@
 """Chains of which the posterior is known: exact draws in place of those of NUTS."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyro
 import pyro.infer

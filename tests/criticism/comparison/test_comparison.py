@@ -3,8 +3,6 @@
 The mathematics is of both frameworks; NumPyro's comparison runs in ``test_other_programs``.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

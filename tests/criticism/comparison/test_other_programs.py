@@ -1,7 +1,5 @@
 """Comparisons of programs with parameters, subsamples, and likelihoods without predictions."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """What tests take of ArviZ itself, in the release line that is installed."""
 
-from __future__ import annotations
-
 import warnings
 
 import arviz

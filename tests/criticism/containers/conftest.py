@@ -1,7 +1,5 @@
 """Containers are compared with closed forms in double precision."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.criticism.containers.programs import HOSTS, doubles, fresh

@@ -1,7 +1,5 @@
 """Programs that are converted to ArviZ's containers, in both hosts, with their exact answers."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import torch

@@ -1,7 +1,5 @@
 """Finished chains of both hosts as containers."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import numpyro

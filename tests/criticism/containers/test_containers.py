@@ -1,7 +1,5 @@
 """Groups, dimensions and coordinates of containers, from both hosts."""
 
-from __future__ import annotations
-
 import arviz as az
 import numpy as np
 import pytest

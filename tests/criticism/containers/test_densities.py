@@ -1,7 +1,5 @@
 """Log densities of draws in containers, against SciPy; and both hosts alike."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

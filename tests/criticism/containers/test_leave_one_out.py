@@ -1,7 +1,5 @@
 """Leave-one-out by draws of approximations, against closed forms and ArviZ."""
 
-from __future__ import annotations
-
 import warnings
 
 import arviz as az

@@ -1,7 +1,5 @@
 """What only Pyro's programs have: modules, messengers, draws that torch cannot make at once."""
 
-from __future__ import annotations
-
 from unittest.mock import patch
 
 import numpy as np

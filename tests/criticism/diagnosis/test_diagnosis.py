@@ -1,7 +1,5 @@
 """Diagnoses of fits whose faults are known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What a model predicts beyond the frequencies of classes, or beyond one Gaussian for all data."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

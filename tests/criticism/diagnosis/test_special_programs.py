@@ -1,7 +1,5 @@
 """Diagnoses where something hides data, has no spread, or hardly any weight."""
 
-from __future__ import annotations
-
 import dataclasses
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Verdicts about linear response, priors, joint weights and single data, against the truth."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Largest entries of windows against samples: what the docstrings state."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Networks of flax: the ELBO as the expectation of Trace_ELBO, forms of priors, training."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Regressions as statisticians write them: the ELBO is the expectation of Trace_ELBO's."""
 
-from __future__ import annotations
-
 import warnings
 
 import jax

@@ -1,7 +1,5 @@
 """Plates, scales, masks, several observations, drawn sites: the semantics of Trace_ELBO."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpyro

@@ -1,7 +1,5 @@
 """The literal line, and what NumPyro's SVI offers: run, resume, stable updates, optimisers."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

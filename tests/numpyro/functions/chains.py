@@ -1,7 +1,5 @@
 """Functions as users of JAX spell them, with and without a closed form."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Calls of JAX are seen through; what hides its program is refused."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import jax

@@ -1,7 +1,5 @@
 """Calls are recognised by name and origin; conditions and recognised scales reach likelihoods."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

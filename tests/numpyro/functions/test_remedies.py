@@ -1,7 +1,5 @@
 """Refusals of random values: the site that is drawn helps, and the line is the user's."""
 
-from __future__ import annotations
-
 import copy
 import re
 

@@ -1,7 +1,5 @@
 """DVIGuide follows the conventions of NumPyro's guides."""
 
-from __future__ import annotations
-
 import pickle
 
 import jax

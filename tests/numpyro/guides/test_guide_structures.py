@@ -1,7 +1,5 @@
 """DVIGuide follows every structure of a model as NumPyro's own AutoNormal does."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

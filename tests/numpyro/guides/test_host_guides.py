@@ -1,7 +1,5 @@
 """NumPyro's own guides under the analytic ELBO: exact oracles first, then Trace_ELBO."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import jax

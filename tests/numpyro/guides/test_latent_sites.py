@@ -1,7 +1,5 @@
 """Posteriors of guide sites, and what latent and observed sites contribute to the ELBO."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import jax.numpy as jnp

@@ -1,7 +1,5 @@
 """MCDropoutGuide follows the conventions of NumPyro's guides."""
 
-from __future__ import annotations
-
 import functools
 
 import equinox

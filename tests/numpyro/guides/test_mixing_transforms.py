@@ -1,7 +1,5 @@
 """Sites on simplexes and LKJ priors under NumPyro's own guides."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpyro

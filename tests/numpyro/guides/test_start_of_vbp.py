@@ -1,7 +1,5 @@
 """VBPGuide starts as variance back-propagation does."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -3,8 +3,6 @@
 Those that the Pyro front end serves, too, have the names of ``tests/pyro/likelihoods/cases.py``.
 """
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

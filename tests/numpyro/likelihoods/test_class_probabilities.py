@@ -1,7 +1,5 @@
 """A likelihood of classes sees through every spelling of a softmax to the logits."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

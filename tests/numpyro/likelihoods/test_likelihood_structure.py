@@ -1,7 +1,5 @@
 """Wrappers of distributions, values of latent sites, two Gaussians, and what is refused."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

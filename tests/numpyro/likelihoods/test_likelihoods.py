@@ -1,7 +1,5 @@
 """Every likelihood against quadrature over its own density, as the host evaluates it."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Likelihoods of vectors and of classes, whose random parameters have a covariance."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist

@@ -3,8 +3,6 @@
 Their mathematics is that of ``tests/pyro/likelihoods``, which has all rows.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import jax

@@ -1,7 +1,5 @@
 """Predictions by particles, mixtures of what each predicts; ``tests/pyro`` has all rows."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist

@@ -1,7 +1,5 @@
 """Means of powers of likelihoods against quadrature over the density, as NumPyro evaluates it."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

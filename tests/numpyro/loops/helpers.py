@@ -1,7 +1,5 @@
 """Loops and the same programs in Python, for the tests of control flow."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Loops of JAX give what the same program in Python gives."""
 
-from __future__ import annotations
-
 import gc
 
 import jax

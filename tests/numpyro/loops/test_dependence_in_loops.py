@@ -1,7 +1,5 @@
 """Loops of JAX know, or refuse, what depends on the same randomness at several steps."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Recurrent cells of flax and equinox with random weights, by covariances computed backwards."""
 
-from __future__ import annotations
-
 import equinox
 import jax
 import jax.numpy as jnp

@@ -1,7 +1,5 @@
 """State space models: states of one site that depend on each other, in every spelling."""
 
-from __future__ import annotations
-
 import functools
 import warnings
 

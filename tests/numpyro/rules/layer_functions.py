@@ -1,7 +1,5 @@
 """The plain functions of the rows of ``tests/cases/layers.py``, in JAX."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 

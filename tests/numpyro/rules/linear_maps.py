@@ -1,7 +1,5 @@
 """Exact moments of linear and bilinear maps, beside what is propagated through them."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

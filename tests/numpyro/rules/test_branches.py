@@ -1,7 +1,5 @@
 """Branches of JAX: one of several programs by a certain choice; a random one is refused."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 import pytest

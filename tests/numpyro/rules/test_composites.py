@@ -1,7 +1,5 @@
 """Softmax, log-softmax, logsumexp and normalisations as JAX and its libraries write them out."""
 
-from __future__ import annotations
-
 import math
 
 import flax.linen as nn

@@ -1,7 +1,5 @@
 """Dropout and attention of random values; every file of rules is registered."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import flax.linen as nn

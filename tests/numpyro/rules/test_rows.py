@@ -1,7 +1,5 @@
 """Every primitive with a moment rule also runs by draws, and keeps apart the rows that it says."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Where JAX has no double precision to fall back on, moments are as accurate as single allows."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

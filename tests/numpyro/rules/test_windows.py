@@ -1,7 +1,5 @@
 """Convolutions, pools, padding and cumulative sums of JAX, against the linear maps they are."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

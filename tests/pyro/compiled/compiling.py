@@ -1,7 +1,5 @@
 """Compiled and eager ELBOs side by side."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from pyro import poutine

@@ -1,7 +1,5 @@
 """What compiled=True reads anew at every call, and what makes it capture again."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import pyro

@@ -1,7 +1,5 @@
 """compiled=True gives the numbers of the eager program, gradients included."""
 
-from __future__ import annotations
-
 import copy
 
 import pyro

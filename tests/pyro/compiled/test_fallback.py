@@ -1,7 +1,5 @@
 """Where compiled=True falls back to the eager program, or to replaying, after one warning."""
 
-from __future__ import annotations
-
 import random
 
 import pyro

@@ -1,7 +1,5 @@
 """Compiled programs are kept: for equal ones, for other processes, and by model and guide."""
 
-from __future__ import annotations
-
 import warnings
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Small matrix products become sums in a captured program, which is otherwise the same."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx

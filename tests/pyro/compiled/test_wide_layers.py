@@ -1,7 +1,5 @@
 """Wide layers of full covariance choose their terms in a compiled program as in an eager one."""
 
-from __future__ import annotations
-
 import pyro
 import pyro.distributions as dist
 import pytest

@@ -1,7 +1,5 @@
 """Results on a second device equal those on the CPU; it runs in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

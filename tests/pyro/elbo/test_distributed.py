@@ -1,7 +1,5 @@
 """Data-parallel training: two processes on halves of a batch equal one on the whole."""
 
-from __future__ import annotations
-
 import pyro
 import pytest
 import torch

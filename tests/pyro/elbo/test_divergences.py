@@ -1,7 +1,5 @@
 """The divergences of small sites are computed together: the same loss as site by site."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import pyro

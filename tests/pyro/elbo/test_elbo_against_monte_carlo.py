@@ -1,7 +1,5 @@
 """The deterministic ELBO equals Pyro's Monte Carlo estimate of the same model and guide."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pyro

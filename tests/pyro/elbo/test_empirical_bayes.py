@@ -1,7 +1,5 @@
 """One prior, seen by the analytic ELBO as λ* and by everything else as its exact marginal."""
 
-from __future__ import annotations
-
 import math
 
 import pyro

@@ -1,7 +1,5 @@
 """The literal line on models that users have: nothing in them knows of moments."""
 
-from __future__ import annotations
-
 import pyro
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Guides, ELBOs and their module as objects: copies, files, optimisers, Pyro's handlers."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle

@@ -1,7 +1,5 @@
 """Guide sites whose distribution has masks, or parameters that depend on other sites."""
 
-from __future__ import annotations
-
 import math
 
 import pyro

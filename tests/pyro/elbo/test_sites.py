@@ -1,7 +1,5 @@
 """Plates, scales, masks, several observations, hand-written guides: Trace_ELBO's semantics."""
 
-from __future__ import annotations
-
 import math
 
 import pyro

@@ -1,7 +1,5 @@
 """Guides with dependent sites: full-rank Normals and linear Gaussian conditionals."""
 
-from __future__ import annotations
-
 import pyro
 import pyro.distributions as dist
 import pytest

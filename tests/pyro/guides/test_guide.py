@@ -1,7 +1,5 @@
 """DVIGuide follows the conventions of Pyro's guides."""
 
-from __future__ import annotations
-
 import pyro
 import pyro.distributions as dist
 import pytest

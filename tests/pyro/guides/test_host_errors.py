@@ -1,7 +1,5 @@
 """What is left to Pyro's own errors, options out of range, and what is not an error at all."""
 
-from __future__ import annotations
-
 import math
 
 import pyro

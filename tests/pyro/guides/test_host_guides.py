@@ -1,7 +1,5 @@
 """Pyro's own guides under the analytic ELBO: exact oracles first, then Trace_ELBO."""
 
-from __future__ import annotations
-
 import pyro
 import pyro.distributions as dist
 import pytest

@@ -1,7 +1,5 @@
 """MCDropoutGuide follows the conventions of Pyro's guides."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

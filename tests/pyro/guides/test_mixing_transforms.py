@@ -1,7 +1,5 @@
 """Sites on simplexes, ordered vectors and LKJ priors under Pyro's own mean-field guides."""
 
-from __future__ import annotations
-
 import pyro
 import pyro.distributions as dist
 import pytest

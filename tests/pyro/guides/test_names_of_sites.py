@@ -1,7 +1,5 @@
 """Sites of Pyro models may have the names of methods of ``nn.Module``."""
 
-from __future__ import annotations
-
 import pyro
 import pyro.distributions as dist
 import pytest

@@ -1,7 +1,5 @@
 """A positive or bounded site serves wherever its function of a Gaussian would."""
 
-from __future__ import annotations
-
 import pyro
 import pyro.distributions as dist
 import pytest

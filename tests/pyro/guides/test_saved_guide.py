@@ -1,7 +1,5 @@
 """A guide that met no model yet takes saved parameters."""
 
-from __future__ import annotations
-
 import pyro
 import pyro.distributions as dist
 import pytest

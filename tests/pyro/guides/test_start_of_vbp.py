@@ -1,7 +1,5 @@
 """VBPGuide starts as variance back-propagation does."""
 
-from __future__ import annotations
-
 import pyro
 import pyro.distributions as dist
 import pytest

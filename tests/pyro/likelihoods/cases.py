@@ -1,7 +1,5 @@
 """Likelihoods as users write them in Pyro, of a random f and an observation of three elements."""
 
-from __future__ import annotations
-
 import pyro.distributions as dist
 import torch
 import torch.nn.functional as F

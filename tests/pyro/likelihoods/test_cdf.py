@@ -1,7 +1,5 @@
 """Predictive distribution functions, against exact mixtures and the quantiles that invert them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyro.distributions as dist
 import pytest

@@ -1,7 +1,5 @@
 """Likelihoods in whole models: ELBO and predictions of a posterior that is known exactly."""
 
-from __future__ import annotations
-
 import math
 
 import pyro

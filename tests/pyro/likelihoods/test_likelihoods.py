@@ -1,7 +1,5 @@
 """Every likelihood against quadrature over its own density, as the host evaluates it."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

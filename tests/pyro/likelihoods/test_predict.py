@@ -1,7 +1,5 @@
 """Closed-form predictions against samples of the same posterior."""
 
-from __future__ import annotations
-
 import pyro
 import pyro.distributions as dist
 import pytest

@@ -1,7 +1,5 @@
 """Quantiles, intervals, class probabilities and draws of predictions, against exact mixtures."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Predictions by particles are mixtures of what each of them predicts."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Means of powers of likelihoods against quadrature over the host's own densities."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyro.distributions as dist
 import pytest

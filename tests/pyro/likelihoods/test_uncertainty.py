@@ -1,7 +1,5 @@
 """Entropy, mutual information, variation ratio and credible intervals of predictions."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

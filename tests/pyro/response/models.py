@@ -1,7 +1,5 @@
 """Small models in double precision, and their data."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyro
 import pyro.distributions as dist

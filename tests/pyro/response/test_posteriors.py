@@ -1,7 +1,5 @@
 """Where the posterior is Gaussian, the corrected one is the posterior, whatever the guide."""
 
-from __future__ import annotations
-
 import pyro
 import pyro.distributions as dist
 import pytest

@@ -1,7 +1,5 @@
 """Sensitivities are those of refits, and a response does not follow later training."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyro
 import pytest

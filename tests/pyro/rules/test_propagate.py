@@ -1,7 +1,5 @@
 """propagate: moments of any function for uncertain inputs, without a model."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

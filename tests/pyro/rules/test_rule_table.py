@@ -1,7 +1,5 @@
 """The rule table as a whole: every rule is reached, and what torch rejects stays rejected."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """A function of random values inside ``torch.vmap`` is refused by name; without vmap it works."""
 
-from __future__ import annotations
-
 import pyro
 import pyro.distributions as dist
 import pytest
