@@ -1,7 +1,5 @@
 """Programs of the vocabularies with their sites, and what the library finds for them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

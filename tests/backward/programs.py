@@ -1,7 +1,5 @@
 """Programs of the vocabularies, and the cases of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Linear programs against J V Jᵀ, which is exact for them, and networks against the reference."""
 
-from __future__ import annotations
-
 import contextlib
 import warnings
 from unittest.mock import patch

@@ -1,7 +1,5 @@
 """The tests of the sweep can fail: each mistake in it fails the one that must catch it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Functions of elements that a program repeats, and that are equal therefore, by quadrature."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Shares of the variance of every program: they sum to it, and are those of the reference."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from unittest.mock import patch
 

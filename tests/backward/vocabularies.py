@@ -6,8 +6,6 @@ held variances as a function of noise that is added to every site and behind eve
 differentiated by torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

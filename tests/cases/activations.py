@@ -1,7 +1,5 @@
 """Rows of activations: the rule, and the functions that users of torch and of JAX call."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -12,8 +12,6 @@
 Activations and divergences are here, layers and likelihoods in ``tests/cases/operand_kinds.py``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

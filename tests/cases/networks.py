@@ -1,7 +1,5 @@
 """Small convolutional networks, spelt for both hosts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

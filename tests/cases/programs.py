@@ -5,8 +5,6 @@ A row names the random inputs by letters; ``x`` and ``A`` are certain matrices. 
 mean), a refusal (``"refused"``), ``"approximate"`` variances (exact mean), or ``"any"`` moments.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Properties of activations: accuracy against quadrature, and positive semi-definiteness."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 from typing import Any

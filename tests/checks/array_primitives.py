@@ -1,7 +1,5 @@
 """Primitives of JAX that move, cut and convolve arrays, by NumPy."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Parameters of a guide that Pyro trained, in NumPyro, where nothing is compiled for them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 A check takes a case; what a case offers is described in ``tests/cases/kinds.py``.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 Keys of random numbers are packed into numbers of 64 bits while it runs.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What quantiles and draws of predictions have to satisfy, for the tests of both hosts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple

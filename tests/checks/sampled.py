@@ -6,8 +6,6 @@ working tree and a shorter history run all of it, as do ``EVERYTHING=1`` and a f
 named. ``CHANGED_SINCE`` names another commit to compare with.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import subprocess

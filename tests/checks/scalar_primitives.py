@@ -1,7 +1,5 @@
 """What JAX computes element by element, and its random numbers from packed keys, by NumPy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

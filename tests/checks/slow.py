@@ -5,8 +5,6 @@
 ``DURATIONS=build/durations.json`` in its environment, as continuous integration's has.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

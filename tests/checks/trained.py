@@ -1,7 +1,5 @@
 """Networks that were trained once, by ``make test-trained``: their parameters are in tests/data."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Predictive uncertainty as sums and integrals by SciPy, for the tests of both hosts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

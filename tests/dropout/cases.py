@@ -1,7 +1,5 @@
 """Rows of maps and values with masks; the oracle sums over all masks there are."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A network in both hosts, with guides by dropout at the same locations."""
 
-from __future__ import annotations
-
 from functools import partial
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows of functions of what dropout switches; the oracle sums over all masks."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass

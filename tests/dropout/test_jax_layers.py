@@ -1,7 +1,5 @@
 """Dropout of flax, equinox and by hand draws bits from the model's key: noise with moments."""
 
-from __future__ import annotations
-
 import itertools
 
 import equinox

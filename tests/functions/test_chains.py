@@ -1,7 +1,5 @@
 """Chains of activations: their knots, their bounds, and what is recognised in them."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Run random programs: ``python -m tests.fuzzer --backend pyro --programs 1000 --seed 0``."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

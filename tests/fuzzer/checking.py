@@ -4,8 +4,6 @@ The standard deviations are 1e-4, so that J Σ Jᵀ is the covariance up to a fa
 J the Jacobian at the means: that of torch in double precision, to which JAX is held too.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A drawn number or tuple is written into the spelling as it is; an array becomes 
 program. Numbers have two digits, so that the printed source is the program.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Recurrent cells and attention among the operations of random programs."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tests.fuzzer.drawing import Arguments, Shape, array

@@ -4,8 +4,6 @@ A spelling names its operands ``{0}`` and ``{1}`` and its drawn arguments by the
 ``torch`` or ``jax.numpy``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

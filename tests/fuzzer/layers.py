@@ -4,8 +4,6 @@ Behind a map or a sum, whose outputs see many masks, functions take them as Gaus
 programs end with maps and sums.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The operations of the random programs: one table, in the spellings of both hosts."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tests.fuzzer import drawing, patterns

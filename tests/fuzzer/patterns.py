@@ -1,7 +1,5 @@
 """How an einsum draws its pattern."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tests.fuzzer.drawing import Arguments, Shape, array, pick

@@ -1,7 +1,5 @@
 """Random programs: generated from a seed, run in either host, printed as source."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Programs that were wrong once: each by a name, in the spellings of both hosts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Random programs of fixed seeds, and those that were wrong once, in both hosts."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

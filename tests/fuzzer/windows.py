@@ -1,7 +1,5 @@
 """Convolutions, pools, padding and largest entries among the operations of random programs."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tests.fuzzer.drawing import Arguments, Shape, array, axis_and_keep, pick

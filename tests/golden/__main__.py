@@ -9,8 +9,6 @@
 To dump an older commit, put its checkout first on PYTHONPATH and run this file's newest version.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Values and gradients of the golden programs in both frameworks, compared with each other."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Losses with their gradients, and predictions, of models × guides × objectives."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial

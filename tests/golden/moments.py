@@ -1,7 +1,5 @@
 """Moments of random programs, of the table of programs and of every activation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

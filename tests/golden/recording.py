@@ -1,7 +1,5 @@
 """One entry of a dump: the numbers that a call gives, its warnings, and its error."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Models of both frameworks for mistakes, with their data, and fits that are trained once."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any, NamedTuple
 

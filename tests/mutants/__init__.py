@@ -1,7 +1,5 @@
 """Rules that are wrong on purpose, each with the property that must catch it."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Wrong likelihoods and divergences."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Models as users write them, unmodified: a regression and a network."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import numpyro

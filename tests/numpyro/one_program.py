@@ -1,7 +1,5 @@
 """Moments in one program, where a test is not about evaluation operation by operation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

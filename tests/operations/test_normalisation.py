@@ -1,7 +1,5 @@
 """Normalisations, softmax and logsumexp against samples: the errors that their docstrings state."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The independent oracle of the ELBO: NumPyro's own estimate from many vectorised samples."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The independent oracle of the ELBO: Pyro's own estimate from many vectorised samples."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 

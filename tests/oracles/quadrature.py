@@ -4,8 +4,6 @@ Everything is vectorised NumPy in float64. Panels are refined towards the kinks,
 results are relatively accurate (about 1e-12) in the tails as well.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

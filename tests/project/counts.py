@@ -1,7 +1,5 @@
 """Count what a reader has to carry: ``python -m tests.project.counts [CHECKOUT]``."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import io

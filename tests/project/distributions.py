@@ -1,7 +1,5 @@
 """The wheel and the sdist, built from copies of the tracked files."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -8,8 +8,6 @@ torch is several GB where the index has its CUDA build only. There the cell runs
 and says so; ``MATRIX_CUDA=1`` installs it all the same.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -3,8 +3,6 @@
 One step of SVI on a 1-50-2 network (in NumPyro its tracing), and ``compare_with_nuts``.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import warnings

@@ -3,8 +3,6 @@
 One process a framework runs many programs: importing takes longer than most of them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

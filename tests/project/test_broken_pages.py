@@ -1,7 +1,5 @@
 """A page with a wrong name, a wrong link or a failing cell fails the build; a right one passes."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """No module imports for its types alone what imports it."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Docstrings: in full for public names, alike in both frameworks, one line for internals."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -1,7 +1,5 @@
 """Imports point downwards, what is slow is imported on its first use, a missing host is named."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The house stays tidy: short files, at most 14 entries in a room."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The python blocks of the README and of the pages: none escapes, those of extending.md run."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

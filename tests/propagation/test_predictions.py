@@ -1,7 +1,5 @@
 """Predictions and moments by draws and by means, beside the closed forms."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 

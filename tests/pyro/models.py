@@ -1,7 +1,5 @@
 """Models as users write them, unmodified: networks by PyroSample, plain functions, regressions."""
 
-from __future__ import annotations
-
 import pyro
 import pyro.distributions as dist
 import torch

@@ -1,7 +1,5 @@
 """Mean-field Gaussian posteriors of generalised linear models, by NumPy and SciPy alone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

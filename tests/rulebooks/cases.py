@@ -4,8 +4,6 @@ A row states the mean and the variance of f(x) for x ~ N(μ, v) by the book's ow
 another way than the book does; ``None`` where the book stands for the exact moments.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

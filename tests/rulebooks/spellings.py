@@ -3,8 +3,6 @@
 The first one of each is the reference.
 """
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """A layer of stochastic units behind Gaussian weights in both frameworks, and its moments."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

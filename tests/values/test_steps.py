@@ -1,7 +1,5 @@
 """A step that says nothing claims nothing, and no step keeps the value alive that it made."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from dataclasses import dataclass

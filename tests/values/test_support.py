@@ -1,7 +1,5 @@
 """Supports of values, and covariances of elements a lag apart."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

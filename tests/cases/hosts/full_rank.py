@@ -1,7 +1,5 @@
 """The full-rank guides of both hosts with the same location and covariance."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

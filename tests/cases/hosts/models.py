@@ -4,8 +4,6 @@
 and ``np`` its arrays (torch, or jax.numpy).
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Models as they are met everywhere, written once for both hosts; see :mod:`.models`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ The oracle integrates log p(s) + Σ log N(y; 0, f(s)) + log |ds/du| over s = T(u
 nodes; it knows the densities of SciPy and neither host.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any

@@ -1,7 +1,5 @@
 """Data of several dependent observations, as users of either host write them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType

@@ -3,8 +3,6 @@
 The test runs this file in a process of its own, where XLA has four devices.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A model that draws random numbers which are no site is refused."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpyro

@@ -1,7 +1,5 @@
 """What the tests of elementwise functions share: inputs, an oracle, and values as they flow."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every spelling of an activation gives the moments of the function that it stands for."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

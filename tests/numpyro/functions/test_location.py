@@ -1,7 +1,5 @@
 """Refusals and warnings point to the user's line, through JAX, hosts and network libraries."""
 
-from __future__ import annotations
-
 import importlib.util
 import inspect
 import sys

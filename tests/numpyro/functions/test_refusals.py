@@ -1,7 +1,5 @@
 """Every refusal says what is wrong, which sites are concerned and what to do about it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small models with every structure that a guide has to follow, and their arguments."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

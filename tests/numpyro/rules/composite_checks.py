@@ -1,7 +1,5 @@
 """What the tests of composites and normalisations share: inputs, and both front ends on them."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

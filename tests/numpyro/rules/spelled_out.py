@@ -1,7 +1,5 @@
 """Composite functions as JAX and its libraries spell them, beside what PyTorch calls them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

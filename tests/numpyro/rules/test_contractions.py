@@ -1,7 +1,5 @@
 """Contractions in every form that models produce: columns, heads, ensembles, several axes."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Indices, slices, updates and repetitions in JAX: moments move as the array does."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

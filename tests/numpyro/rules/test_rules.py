@@ -1,7 +1,5 @@
 """The NumPyro front end: primitives are served as the case table says, or refused."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Whatever a model reads besides its arguments may change, and compiled=True sees it."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 import types

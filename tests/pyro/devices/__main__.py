@@ -4,8 +4,6 @@ It prints, as JSON, the results of each run by device, or the error; without nam
 run with each device as the default one. ``golden`` is the name of all golden losses.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """What a user of ``torch.set_default_device`` does; these models and data name no device."""
 
-from __future__ import annotations
-
 import io
 import tempfile
 from collections.abc import Callable

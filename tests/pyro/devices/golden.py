@@ -4,8 +4,6 @@
 losses; nothing if all numbers are equal. Tests evaluate those of ``chosen``.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from typing import Any

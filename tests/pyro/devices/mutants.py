@@ -1,7 +1,5 @@
 """Lines of the library without their device; each is wrong on another device only."""
 
-from __future__ import annotations
-
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 Models say where their constants are. The random numbers of both devices are the CPU's.
 """
 
-from __future__ import annotations
-
 import io
 import tempfile
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """No tensor of the library is made on whatever device happens to be the default one."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

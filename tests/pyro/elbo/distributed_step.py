@@ -1,7 +1,5 @@
 """One process of a data-parallel group: three steps on its share of the data."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pyro

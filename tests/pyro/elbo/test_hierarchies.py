@@ -1,7 +1,5 @@
 """Hierarchical priors, nested plates and local latents: closed forms against Trace_ELBO."""
 
-from __future__ import annotations
-
 import warnings
 
 import pyro

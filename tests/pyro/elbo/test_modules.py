@@ -1,7 +1,5 @@
 """Modules of torch.nn between Bayesian layers: the ELBO is the expectation of Trace_ELBO."""
 
-from __future__ import annotations
-
 import pyro
 import pyro.distributions as dist
 import pytest

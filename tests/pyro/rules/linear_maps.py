@@ -1,7 +1,5 @@
 """Moments of functions that are linear in each of their arguments, by their derivatives."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Mixed precision, double precision and devices."""
 
-from __future__ import annotations
-
 import pyro
 import pyro.distributions as dist
 import pytest

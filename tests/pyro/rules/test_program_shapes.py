@@ -1,7 +1,5 @@
 """Random sequences of shape operations, deep programs, and gradients where variances vanish."""
 
-from __future__ import annotations
-
 import math
 import time
 

@@ -1,7 +1,5 @@
 """The value algebra against exact moments: every program is right, or warns, or refuses."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -1,7 +1,5 @@
 """The torch front end: every rule works or refuses, and nothing is evaluated at the mean unsaid."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

@@ -1,7 +1,5 @@
 """Convolutions, pools, padding and largest entries of torch, against exact moments and draws."""
 
-from __future__ import annotations
-
 import warnings
 
 import pyro
