@@ -26,9 +26,8 @@ class KnowsLags(Step):
     def pairs(self, value: Any, pairs: Any) -> Array | None:
         """Covariances of pairs of components, [kinds, *counts]; None if unknown.
 
-        ``pairs`` are :class:`.Pairs`, none of a component with itself, or all along an axis,
-        :class:`.Along`, with the variances. NotImplemented to take them from :meth:`lag`, and
-        where that does not know them, as the sum of those of the inputs.
+        ``pairs`` are :class:`.Pairs`, none of a component with itself, or :class:`.Along` an
+        axis, with the variances. NotImplemented to take them from :meth:`lag`, or else from inputs.
         """
         return NotImplemented
 
@@ -40,10 +39,9 @@ class KnowsLags(Step):
         return None
 
     def own_along(self, value: Any, along: Any) -> Array | None:
-        """The covariances of what the step adds at all pairs of positions along an axis at once.
+        """As :meth:`own_lag`, at all pairs of positions along an axis; None to ask for each lag.
 
-        [positions, *shape of the value], or what broadcasts to it; None to ask for each
-        distance by :meth:`own_lag`.
+        [positions, *shape of the value], or what broadcasts to it.
         """
         return None
 
@@ -67,17 +65,11 @@ class Rewritable(Step):
         return None
 
     def function_first(self, value: Any, apply: Callable[[Any], Any]) -> Any:
-        """A function of the value, from that of its inputs; None unless that knows more.
-
-        ``apply`` applies the function, which is the same for every element.
-        """
+        """The function ``apply`` of each element by that of inputs; None unless it knows more."""
         return None
 
     def pull_move_through(self, move: Any, like: Any) -> Any:
-        """The moved value, from moved inputs; None if that is not possible.
-
-        ``move`` is the step of the moved value, ``like`` the moved value.
-        """
+        """The moved value ``like``, made by the step ``move``, from moved inputs; else None."""
         return None
 
     def move_inputs_first(self, value: Any) -> Any:
@@ -111,10 +103,7 @@ class MapStep(Step):
         return None
 
     def absorbable(self, value: Any) -> tuple[int, ...]:
-        """Places of inputs, such as weights and biases, which add noise to components.
-
-        Used once, they make the components at one position independent of each other.
-        """
+        """Places of inputs, as weights and biases, which add independent noise if used once."""
         return ()
 
     def absorbed(self, value: Any) -> Added:

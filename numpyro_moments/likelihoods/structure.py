@@ -64,8 +64,8 @@ def copied(fn: Any) -> Any:
     if isinstance(fn, list | tuple):
         return type(fn)(map(copied, fn))
     new = copy.copy(fn)
-    parts = [(name, part) for name, part in vars(fn).items() if isinstance(part, _HOLDERS)]
-    vars(new).update([(name, copied(part)) for name, part in parts])
+    attributes = vars(fn).items()
+    vars(new).update({name: copied(a) for name, a in attributes if isinstance(a, _HOLDERS)})
     return new
 
 
