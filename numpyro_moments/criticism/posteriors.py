@@ -87,19 +87,18 @@ class NumPyroPosterior(Posterior):
 
     def model(self, example_draw: Any, batch_size: int | None = None) -> NumPyroModel:
         """Return the model with its arguments."""
-        model, _, args, named, params = self.program
         how = self.precision, self.keys.model, batch_size
-        return NumPyroModel(model, args, named, params, example_draw, *how)
+        return NumPyroModel(self.program, example_draw, *how)
 
     def with_arguments(self, model: Any, args: tuple, named: Mapping[str, Any]) -> NumPyroModel:
         """Return the model with other arguments."""
         with self.precision():
-            args, named = in_jax((args, dict(named)), self.precision.double)
-        return replace(model, args=args, named=named)
+            given = in_jax((args, dict(named)), self.precision.double)
+        return replace(model, program=self.program._replace(args=given[0], kwargs=given[1]))
 
     def problem(self, objective: Any) -> Problem:
         """Return guide and model at the trained parameters."""
-        return Problem(TrainedProgram.of(*self.program, objective))
+        return Problem(TrainedProgram.of(self.program, objective))
 
     def linear_response(self, problem: Problem, tolerance: float) -> LinearResponse:
         """Compute the linear response."""
@@ -157,7 +156,7 @@ def _of_response(response: LinearResponse, program: Program, keys: Keys) -> NumP
         generator = np.random.default_rng(np.asarray(jax.random.bits(key, [4])))
         return Draws.of_response(response, generator, checked_count(count))
 
-    program = program._replace(parameters=trained.params)
+    program = program._replace(parameters=trained.program.parameters)
     return NumPyroPosterior(program, trained.precision, keys, draws)
 
 

@@ -29,6 +29,7 @@ from numpyro_moments.evaluation.arguments import Precision, Static, apart
 from numpyro_moments.evaluation.failure_causes import observe
 from numpyro_moments.evaluation.programs import Programs
 from numpyro_moments.likelihoods.structure import restored
+from numpyro_moments.objectives.base import Program
 from numpyro_moments.prediction.predict import SampledPrediction, of_particles
 from numpyro_moments.sites.subsamples import Whole
 from numpyro_moments.sites.terms import without_wrappers
@@ -139,10 +140,7 @@ class Each:
 class NumPyroModel(SitesOfFirstRun):
     """A model with its arguments, which runs with draws of its latent sites."""
 
-    model: Callable
-    args: tuple
-    named: Mapping[str, Any]
-    params: Mapping[str, Any]  # values of the param and mutable sites
+    program: Program
     latent: Mapping[str, np.ndarray]  # one draw of each latent site
     precision: Precision
     key: Any
@@ -150,7 +148,7 @@ class NumPyroModel(SitesOfFirstRun):
 
     @cached_property
     def _data(self) -> tuple[list, Static]:
-        return apart((self.args, dict(self.named), dict(self.params)))
+        return apart(tuple(self.program[2:]))
 
     def _trace(
         self,
@@ -162,7 +160,7 @@ class NumPyroModel(SitesOfFirstRun):
         own, rest = self._data
         args, named, params = rest.joined(own if data is None else data)
         arrays = {name: jnp.asarray(value) for name, value in values.items()}
-        given = handlers.substitute(self.model, data={**params, **arrays})
+        given = handlers.substitute(self.program.model, data={**params, **arrays})
         program = Whole(DrawnByNumPy(outside(handlers.seed(given, key))))
         try:
             trace = handlers.trace(program).get_trace(*args, **named)
@@ -179,7 +177,7 @@ class NumPyroModel(SitesOfFirstRun):
         with self.precision(), handlers.block():
             trace = self._trace(self.key, self.latent)
         copies = {name: {**site} for name, site in trace.items()}
-        observe(copies, self.model, self.args, dict(self.named))
+        observe(copies, *self.program.of_model)
         return {
             name: {**site, "value": whole_value(site)}
             for name, site in trace.items()
@@ -203,7 +201,7 @@ class NumPyroModel(SitesOfFirstRun):
     @cached_property
     def constants(self) -> dict[str, np.ndarray]:
         """Return the other arrays among the model's arguments."""
-        return constant_data(self.model, self.args, self.named, self.observed.values(), as_array)
+        return constant_data(*self.program.of_model, self.observed.values(), as_array)
 
     def evaluate(self, values: Arrays) -> Evaluation:
         """Evaluate log density, likelihoods, deterministic sites and replications at draws."""
@@ -316,7 +314,7 @@ class NumPyroModel(SitesOfFirstRun):
     def _each_of(self, *owners: Any) -> Each:
         data, rest = self._data
         how = self.key, self.precision, self.batch_size
-        return Each(*how, data, rest.structure, (self.model, rest.leaves, *owners))
+        return Each(*how, data, rest.structure, (self.program.model, rest.leaves, *owners))
 
 
 def _values(trace: dict, wanted: Callable[[dict], bool]) -> dict[str, Any]:

@@ -116,6 +116,11 @@ class Program(NamedTuple):
     kwargs: dict[str, Any]
     parameters: dict[str, Any]  # values of the param and mutable sites
 
+    @property
+    def of_model(self) -> tuple[Callable, tuple, dict[str, Any]]:
+        """Return the model and its arguments."""
+        return self.model, self.args, self.kwargs
+
     def sharing(self, key: Any) -> Program:
         """Return the program with subsamples drawn by ``key``, whatever else is drawn."""
         seeded = partial(handlers.seed, rng_seed=key, hide_types=_OTHERS)

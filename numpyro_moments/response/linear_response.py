@@ -18,6 +18,7 @@ from moment_inference.response.inverse_curvature import TOLERANCE
 from moment_inference.response.problem import Problem
 from moment_inference.response.response import Response
 from numpyro_moments.evaluation.arguments import checked, checked_key
+from numpyro_moments.objectives.base import Program
 from numpyro_moments.response.program import TrainedProgram
 
 
@@ -136,5 +137,5 @@ def linear_response(
     objective = objective_of(guide, objective)
     guide, params, _ = of_fit(guide, params)
     check_dictionary(params)
-    program = TrainedProgram.of(model, guide, data, named, params, objective, float64)
-    return LinearResponse(Problem(program), tolerance)
+    program = Program(model, guide, data, named, params)
+    return LinearResponse(Problem(TrainedProgram.of(program, objective, float64)), tolerance)

@@ -40,6 +40,7 @@ from numpyro_moments.evaluation.arguments import Precision, in_jax
 from numpyro_moments.fitting.flat_loss import FlatLoss, locations_by_scale
 from numpyro_moments.fitting.storing import parameters_of, sampled_sites
 from numpyro_moments.likelihoods.structure import random_leaves, random_parameters, stripped
+from numpyro_moments.objectives.base import Program
 from numpyro_moments.prediction.predict import Prediction, prediction_at, sites_to_predict
 from numpyro_moments.response.priors import ShiftPriors, prior_parameters
 from numpyro_moments.rules.table import is_random
@@ -168,10 +169,7 @@ class _WeightData(Messenger):
 class TrainedProgram:
     """Model, guide, arguments and objective at trained parameters."""
 
-    svi: SVI  # of model, guide and objective
-    args: tuple
-    kwargs: dict[str, Any]
-    params: dict[str, Any]  # constrained
+    program: Program
     precision: Precision
     loss: FlatLoss
     flat: jax.Array  # the unconstrained parameters
@@ -180,19 +178,16 @@ class TrainedProgram:
     @classmethod
     def of(
         cls,
-        model: Callable,
-        guide: Callable,
-        args: tuple,
-        kwargs: dict[str, Any],
-        params: dict[str, Any],
+        program: Program,
         objective: ELBO | None = None,
         float64: bool = False,
     ) -> TrainedProgram:
-        """Return model, guide and data at trained parameters."""
-        precision = Precision.of(params, float64)
+        """Return a program at its trained parameters."""
+        model, guide, *given = program
+        precision = Precision.of(program.parameters, float64)
         with precision():
             svi = SVI(model, guide, Adam(1.0), loss=objective)
-            args, kwargs, params = in_jax((args, kwargs, params), precision.double)
+            args, kwargs, params = in_jax(tuple(given), precision.double)
             _check_parameters(params, parameters_of(model, guide, args, kwargs))
             with DrawnSubsamples() as drawn:
                 state = svi.init(jax.random.key(0), *args, init_params=params, **kwargs)
@@ -206,8 +201,8 @@ class TrainedProgram:
             remedy = f"{WITHOUT_NOISE}; this one is of {described(svi.loss)}"
             check_no_subsample(drawn.plates, remedy)
             check_deterministic(*loss.two_values(unconstrained), remedy)
-            flat = ravel_pytree(unconstrained)
-            return cls(svi, args, kwargs, params, precision, loss, *flat)
+            program = Program(model, guide, args, kwargs, params)
+            return cls(program, precision, loss, *ravel_pytree(unconstrained))
 
     @cached_property
     def objective(self) -> DeterministicLoss:
@@ -217,8 +212,7 @@ class TrainedProgram:
 
     def in_double(self) -> TrainedProgram:
         """Return the program in double precision."""
-        svi, how = self.svi, (self.params, self.svi.loss, True)
-        return self.of(svi.model, svi.guide, self.args, self.kwargs, *how)
+        return self.of(self.program, self.loss.svi.loss, True)
 
     @cached_property
     def parameters(self) -> np.ndarray:
@@ -240,7 +234,7 @@ class TrainedProgram:
     def sites(self) -> dict[str, dict]:
         """Return the ``sample`` sites of the model."""
         with self.precision():
-            return sampled_sites(self.svi.model, self.args, self.kwargs)
+            return sampled_sites(*self.program.of_model)
 
     def context(self) -> Any:
         """Return the context with the precision of the parameters."""
@@ -276,30 +270,31 @@ class TrainedProgram:
         """Return the perturbation by numbers of these shapes."""
 
         def loss(flat: jax.Array, numbers: dict[Any, jax.Array]) -> jax.Array:
-            changed = change(self, numbers).svi
-            of_change = FlatLoss(changed, self.loss.key, self.loss.args, self.loss.kwargs)
-            return of_change.loss(self.unravel(flat), self.loss.key)
+            svi = copy.copy(self.loss.svi)
+            svi.model, svi.guide, *_ = change(self, numbers).program
+            return replace(self.loss, svi=svi).loss(self.unravel(flat), self.loss.key)
 
         return PerturbedLoss(loss, shapes, self.flat, self.precision)
 
     @property
     def propagation(self) -> Propagation:
         """Return how randomness flows in the objective."""
-        return getattr(self.svi.loss, "propagation", None) or propagation_of(None, "exact")
+        return getattr(self.loss.svi.loss, "propagation", None) or propagation_of(None, "exact")
 
-    def _arguments(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
-        """Return other arguments in the precision of the parameters; without any its own."""
+    def _with_arguments(self, args: tuple, kwargs: Mapping[str, Any]) -> Program:
+        """Return the program with other arguments, in its precision; with none as it is."""
         if not args and not kwargs:
-            return self.args, self.kwargs
-        return in_jax((args, dict(kwargs)), self.precision.double)
+            return self.program
+        given = in_jax((args, dict(kwargs)), self.precision.double)
+        return self.program._replace(args=given[0], kwargs=given[1])
 
     def _traces(
         self, model: Callable | None, args: tuple = (), kwargs: Mapping[str, Any] | None = None
     ) -> Traces:
         """Return the traces of the guide and a model, with moments for the latent sites."""
-        args, kwargs = self._arguments(args, kwargs or {})
-        params, key = self.svi.constrain_fn(self.unravel(self.flat)), jax.random.key(0)
-        call = model, self.svi.guide, args, kwargs, params, key, self.propagation
+        params = self.loss.svi.constrain_fn(self.unravel(self.flat))
+        _, guide, args, kwargs, _ = self._with_arguments(args, kwargs or {})
+        call = model, guide, args, kwargs, params, jax.random.key(0), self.propagation
         return moment_traces(*call, predicting=True)
 
     def guide_sites(self) -> dict[str, dict]:
@@ -315,9 +310,9 @@ class TrainedProgram:
     def expectation(self, of: Quantity, args: tuple, kwargs: Mapping[str, Any]) -> Tree:
         """Return the means of a site, or of a function of sites."""
         if callable(of):
-            model = _WithQuantity(self.svi.model, of)
+            model = _WithQuantity(self.program.model, of)
             return _means(self._traces(model, args, kwargs).model[QUANTITY]["value"])
-        sites = self._traces(self.svi.model, args, kwargs).model
+        sites = self._traces(self.program.model, args, kwargs).model
         if of not in sites:
             raise unknown_site(of, sites)
         if sites[of]["type"] == "sample" and sites[of]["is_observed"]:
@@ -326,7 +321,7 @@ class TrainedProgram:
 
     def sites_to_predict(self, args: tuple, kwargs: Mapping[str, Any]) -> dict[str, dict]:
         """Return the sites that are neither latent nor factors, with moments."""
-        return sites_to_predict(self._traces(self.svi.model, args, kwargs))
+        return sites_to_predict(self._traces(self.program.model, args, kwargs))
 
     def random_parameters(self, site: dict) -> list[tuple[Any, int]]:
         """Return the random values behind a site, and how many axes are of one element."""
@@ -357,31 +352,29 @@ class TrainedProgram:
         """Return whether a site observes nothing."""
         return is_factor(site)
 
-    def _changed(self, model: Callable, guide: Callable | None = None) -> TrainedProgram:
-        svi = copy.copy(self.svi)
-        svi.model, svi.guide = model, guide or svi.guide
-        return replace(self, svi=svi)
-
     def reweighted(self, data: Data, weights: jax.Array) -> TrainedProgram:
         """Return the program with weights of its data."""
-        guide = _WeightData(self.svi.guide, data, weights) if data.local_latents else None
-        return self._changed(_WeightData(self.svi.model, data, weights), guide)
+        model, guide, *_ = self.program
+        guide = _WeightData(guide, data, weights) if data.local_latents else guide
+        model = _WeightData(model, data, weights)
+        return replace(self, program=self.program._replace(model=model, guide=guide))
 
     def prior_parameters(self) -> dict[tuple[str, str], tuple[int, ...]]:
         """Return the shapes of the priors' parameters that depend on no site."""
-        return prior_parameters(self.svi.model, self.sites, self.args, self.kwargs)
+        model, args, kwargs = self.program.of_model
+        return prior_parameters(model, self.sites, args, kwargs)
 
     def with_priors(self, numbers: Mapping[tuple[str, str], jax.Array]) -> TrainedProgram:
         """Return the program with numbers added to the parameters of its priors."""
-        return self._changed(ShiftPriors(self.svi.model, numbers))
+        shifted = ShiftPriors(self.program.model, numbers)
+        return replace(self, program=self.program._replace(model=shifted))
 
     def with_draws(
         self, first: Mapping[str, np.ndarray], args: tuple, kwargs: Mapping[str, Any]
     ) -> NumPyroModel:
         """Return the model that runs with draws of its latent sites."""
-        args, kwargs = self._arguments(args, kwargs)
-        how = self.params, first, self.precision, jax.random.key(0)
-        return NumPyroModel(self.svi.model, args, kwargs, *how)
+        program = self._with_arguments(args, kwargs)
+        return NumPyroModel(program, first, self.precision, jax.random.key(0))
 
 
 def _means(values: Tree) -> Tree:

@@ -65,18 +65,21 @@ class PyroPosterior(Posterior):
 
     def model(self, example_draw: Any, batch_size: int | None = None) -> PyroModel:
         """Return the model with its arguments."""
-        args, named = self.context.cast_arguments(self.program.args, self.program.kwargs)
-        return PyroModel(self.program.model, args, named, example_draw, self.device, batch_size)
+        program = self._with_arguments(self.program.args, self.program.kwargs)
+        return PyroModel(program, example_draw, self.device, batch_size)
 
     def with_arguments(self, model: Any, args: tuple, named: Mapping[str, Any]) -> PyroModel:
         """Return the model with other arguments."""
-        args, named = self.context.cast_arguments(args, named)
-        return replace(model, args=args, named=named)
+        return replace(model, program=self._with_arguments(args, named))
+
+    def _with_arguments(self, args: tuple, kwargs: Mapping[str, Any]) -> Program:
+        args, kwargs = self.context.cast_arguments(args, kwargs)
+        return self.program._replace(args=args, kwargs=kwargs)
 
     def problem(self, objective: Any) -> Problem:
         """Return guide and model at the trained parameters."""
         how = self.params, objective, self.context.use_float64
-        return Problem(TrainedProgram.of(*self.program[:4], *how))
+        return Problem(TrainedProgram.of(self.program, *how))
 
     def linear_response(self, problem: Problem, tolerance: float) -> LinearResponse:
         """Compute the linear response."""

@@ -38,6 +38,7 @@ from pyro_moments._host import tree_flatten, tree_leaves, tree_map, tree_unflatt
 from pyro_moments.evaluation.failure_causes import observe, prepared
 from pyro_moments.evaluation.wrappers import WRAPPERS
 from pyro_moments.likelihoods.structure import tensors_of, with_particle_axis
+from pyro_moments.objectives.base import Program
 from pyro_moments.particles.noise import OutOfPlace, OwnArrays
 from pyro_moments.prediction.predict import LeaveUndrawn, SampledPrediction, is_deterministic
 from pyro_moments.sites.subsamples import SubsampledPlates, without_subsampling
@@ -109,11 +110,11 @@ def check_observed_whole(subsampled: SubsampledPlates, sites: Mapping[str, Any])
 
 NUMBERS_PER_BATCH = 2**24  # numbers that a batch of draws may hold
 Values = Mapping[str, torch.Tensor]
-Program = Callable[[Values], Any]
+OfDraw = Callable[[Values], Any]
 
 
 def map_over_draws(
-    program: Program, values: Values, count: int, size: int | None = None, inputs: int = 1
+    program: OfDraw, values: Values, count: int, size: int | None = None, inputs: int = 1
 ) -> Any:
     """Return what a program returns for each of ``count`` draws, a pytree of arrays [draws, ...].
 
@@ -145,7 +146,7 @@ def _as_array(tensor: torch.Tensor) -> np.ndarray:
     return tensor.detach().cpu().numpy()
 
 
-def _runner(program: Program, values: Values, size: int) -> Callable[[Values, int], Any]:
+def _runner(program: OfDraw, values: Values, size: int) -> Callable[[Values, int], Any]:
     """Return the first way to run the program that works for two draws."""
     count = min(size, 2)
     part = {name: value[:count] for name, value in values.items()}
@@ -164,7 +165,7 @@ def _shared_mode(_: torch.Tensor) -> OutOfPlace:
 
 
 def _at_once(
-    program: Program, mode: Callable[[torch.Tensor], OutOfPlace], values: Values, count: int
+    program: OfDraw, mode: Callable[[torch.Tensor], OutOfPlace], values: Values, count: int
 ) -> Any:
     def once(values: Values, zero: torch.Tensor) -> Any:
         with mode(zero):
@@ -177,7 +178,7 @@ def _at_once(
         return mapped(dict(values), torch.zeros(count, device="cpu"))
 
 
-def _one_by_one(program: Program, values: Values, count: int) -> Any:
+def _one_by_one(program: OfDraw, values: Values, count: int) -> Any:
     result = [program({name: value[at] for name, value in values.items()}) for at in range(count)]
     return tree_map(lambda *parts: torch.stack(parts), *result)
 
@@ -206,9 +207,7 @@ class DrawObserved(UnconditionMessenger):
 class PyroModel(SitesOfFirstRun):
     """A Pyro model with its arguments and one draw of each latent site."""
 
-    model: Callable
-    args: tuple
-    named: Mapping[str, Any]
+    program: Program
     latent: Mapping[str, np.ndarray]  # one draw of each latent site
     device: torch.device
     batch_size: int | None = None  # draws evaluated at once; None: as many as memory holds
@@ -217,7 +216,8 @@ class PyroModel(SitesOfFirstRun):
         self, values: Mapping[str, torch.Tensor], outside: Messenger | None = None
     ) -> dict[str, Any]:
         with outside or contextlib.nullcontext(), FixLatent(values):
-            trace = poutine.trace(self.model).get_trace(*self.args, **self.named)
+            model, args, kwargs = self.program.of_model
+            trace = poutine.trace(model).get_trace(*args, **kwargs)
         nodes = prune_subsample_sites(trace).nodes
         return {name: site for name, site in nodes.items() if site["type"] == "sample"}
 
@@ -235,7 +235,7 @@ class PyroModel(SitesOfFirstRun):
             subsampled, {name: site for name, site in nodes.items() if is_observed(site)}
         )
         copies = {name: {**site} for name, site in nodes.items()}
-        observe(copies, self.model, self.args, dict(self.named))
+        observe(copies, *self.program.of_model)
         return {name: site for name, site in nodes.items() if not is_factor(site)}
 
     def _tensors(self, values: Arrays) -> dict[str, torch.Tensor]:
@@ -261,9 +261,7 @@ class PyroModel(SitesOfFirstRun):
     @cached_property
     def constants(self) -> dict[str, np.ndarray]:
         """Return the other arrays in the model's arguments."""
-        return constant_data(
-            self.model, self.args, self.named, self.observed.values(), _tensor_as_array
-        )
+        return constant_data(*self.program.of_model, self.observed.values(), _tensor_as_array)
 
     def evaluate(self, values: Arrays) -> Evaluation:
         """Evaluate the model at draws of its latent sites, [draws, ...] by name."""
@@ -387,7 +385,7 @@ class PyroModel(SitesOfFirstRun):
         """Return what a function of one draw returns for each draw."""
         tensors = self._tensors(values)
         count = count or len(next(iter(tensors.values())))
-        leaves = tree_leaves((self.args, dict(self.named)))
+        leaves = tree_leaves(self.program.of_model[1:])
         inputs = max([1, *(leaf.numel() for leaf in leaves if isinstance(leaf, torch.Tensor))])
         return map_over_draws(function, tensors, count, self.batch_size, inputs)
 

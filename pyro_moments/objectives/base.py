@@ -54,6 +54,11 @@ class Program(NamedTuple):
     # expectations.
     data: Callable[[Trace], DataPlates] | None = None
 
+    @property
+    def of_model(self) -> tuple[Any, tuple, dict[str, Any]]:
+        """Return the model and its arguments."""
+        return self.model, self.args, self.kwargs
+
     def run(self, particle: Particle, seed: int | None = None) -> tuple[Trace, Trace]:
         """Return the traces of model and guide for one particle."""
         return drawn_traces(particle, *self[:4], seed=seed, data=self.data)

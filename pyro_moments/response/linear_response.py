@@ -18,6 +18,7 @@ from moment_inference.response.problem import Problem
 from moment_inference.response.response import Response
 from pyro_moments.evaluation.arguments import checked
 from pyro_moments.fitting.parameters import present_guide
+from pyro_moments.objectives.base import Program
 from pyro_moments.response.program import TrainedProgram
 
 
@@ -92,9 +93,9 @@ def linear_response(
     if params is not None:
         check_dictionary(params)
     with context():
-        trained = present_guide(guide)
-        program = TrainedProgram.of(model, trained, data, named, params, objective, float64)
-    return LinearResponse(Problem(program), tolerance)
+        program = Program(model, present_guide(guide), data, named)
+        trained = TrainedProgram.of(program, params, objective, float64)
+    return LinearResponse(Problem(trained), tolerance)
 
 
 @one_thread_at_a_time

@@ -51,6 +51,7 @@ from pyro_moments.likelihoods.structure import (
     random_tensors,
     with_random_tensors,
 )
+from pyro_moments.objectives.base import Program
 from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.prediction.predict import (
     Prediction,
@@ -155,26 +156,21 @@ class _WeightData(Messenger):
 class TrainedProgram:
     """Model, guide, arguments and objective at trained parameters."""
 
+    program: Program
     elbo: Any  # that was minimised
-    model: Callable
-    guide: Callable
-    args: tuple
-    kwargs: dict[str, Any]
     loss: FlatLoss
     fixed: FixedParameters
 
     @classmethod
     def of(
         cls,
-        model: Callable,
-        guide: Callable,
-        args: tuple,
-        kwargs: dict[str, Any],
+        program: Program,
         params: Mapping[str, Any] | None = None,
         objective: Any = None,
         float64: bool = False,
     ) -> TrainedProgram:
         """Return model and guide at trained parameters, the current ones without ``params``."""
+        guide = program.guide
         _check_runs_alone(guide)
         given = [torch.as_tensor(value, device="cpu") for value in (params or {}).values()]
         double = float64 or has_float64(guide) or any(p.dtype is torch.float64 for p in given)
@@ -185,26 +181,22 @@ class TrainedProgram:
                 f"{WITHOUT_NOISE}"
             )
         with random_state_restored(), double_precision() if double else contextlib.nullcontext():
-            program = cls._in_precision(objective, model, guide, (args, kwargs), params, double)
-        program._check_deterministic()
-        return program
+            trained = cls._in_precision(program, objective, params, double)
+        trained._check_deterministic()
+        return trained
 
     @classmethod
     def _in_precision(
-        cls,
-        objective: Any,
-        model: Callable,
-        guide: Callable,
-        arguments: tuple[tuple, dict[str, Any]],
-        params: Mapping[str, Any] | None,
-        double: bool,
+        cls, program: Program, elbo: Any, params: Mapping[str, Any] | None, double: bool
     ) -> TrainedProgram:
         """Return the program at parameters; the precision of the parameters stays as it was."""
-        args, kwargs = to_float64(arguments) if double else arguments
-        first = lambda: objective.differentiable_loss(model, guide, *args, **kwargs)  # noqa: E731
+        model, guide, args, kwargs, _ = program
+        if double:
+            args, kwargs = to_float64((args, kwargs))
+        first = lambda: elbo.differentiable_loss(model, guide, *args, **kwargs)  # noqa: E731
         changed = parameters_to_float64(first) if double else []
         try:
-            loss = flat_loss(objective, model, guide, args, kwargs)
+            loss = flat_loss(elbo, model, guide, args, kwargs)
             copies = unconstrained_values(loss.parameters, params)
         finally:
             restore_parameters(changed)
@@ -213,7 +205,7 @@ class TrainedProgram:
                 "model and guide have no parameters: there is nothing that could respond"
             )
         fixed = FixedParameters(loss.parameters, copies, (model, guide))
-        return cls(objective, model, guide, args, kwargs, loss, fixed)
+        return cls(Program(model, guide, args, kwargs), elbo, loss, fixed)
 
     def _check_deterministic(self) -> None:
         with self.fixed():
@@ -228,9 +220,8 @@ class TrainedProgram:
 
     def in_double(self) -> TrainedProgram:
         """Return the program in double precision."""
-        rest = self.elbo, self.model, self.guide, (self.args, self.kwargs)
         with self.fixed(), double_precision():
-            return self._in_precision(*rest, None, True)
+            return self._in_precision(self.program, self.elbo, None, True)
 
     @property
     def parameters(self) -> np.ndarray:
@@ -250,7 +241,7 @@ class TrainedProgram:
     def sites(self) -> dict[str, Any]:
         """Return the ``sample`` sites of the model."""
         with self.fixed():
-            return sampled_sites(self.model, self.args, self.kwargs)
+            return sampled_sites(*self.program.of_model)
 
     @contextlib.contextmanager
     def context(self) -> Any:
@@ -281,8 +272,8 @@ class TrainedProgram:
         """Return the perturbation by numbers of these shapes."""
 
         def loss(numbers: Mapping[Any, torch.Tensor]) -> torch.Tensor:
-            changed, elbo = change(self, numbers), self.elbo
-            return elbo.differentiable_loss(changed.model, changed.guide, *self.args, **self.kwargs)
+            model, guide, args, kwargs, _ = change(self, numbers).program
+            return self.elbo.differentiable_loss(model, guide, *args, **kwargs)
 
         return PerturbedLoss(loss, shapes, self.fixed)
 
@@ -290,12 +281,13 @@ class TrainedProgram:
     def propagation(self) -> Propagation:
         """Return how randomness flows in the objective."""
         known = getattr(self.elbo, "propagation", None)
-        return (known or propagation_of(None, "exact")).of_guide(poutine.unwrap(self.guide))
+        return (known or propagation_of(None, "exact")).of_guide(poutine.unwrap(self.program.guide))
 
     def _guide_nodes(self) -> Mapping[str, Any]:
         """Return the sites of the guide, with moments for the latent sites."""
-        with MomentMessenger(self.propagation, guide=self.guide):
-            return poutine.trace(self.guide).get_trace(*self.args, **self.kwargs).nodes
+        _, guide, args, kwargs, _ = self.program
+        with MomentMessenger(self.propagation, guide=guide):
+            return poutine.trace(guide).get_trace(*args, **kwargs).nodes
 
     def guide_sites(self) -> dict[str, Any]:
         """Return the sites that the guide samples itself, not as functions of others."""
@@ -310,18 +302,19 @@ class TrainedProgram:
                 raise not_in_guide(name)
         return {name: unwrap(nodes[name]["value"]) for name in names}
 
-    def _arguments(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
-        """Return other arguments in the precision of the parameters; without any its own."""
+    def _with_arguments(self, args: tuple, kwargs: Mapping[str, Any]) -> Program:
+        """Return the program with other arguments, in its precision; with none as it is."""
         if not args and not kwargs:
-            return self.args, self.kwargs
-        return to_float64((args, dict(kwargs))) if self.fixed.has_float64 else (args, dict(kwargs))
+            return self.program
+        given = args, dict(kwargs)
+        args, kwargs = to_float64(given) if self.fixed.has_float64 else given
+        return self.program._replace(args=args, kwargs=kwargs)
 
     def _moment_sites(
         self, args: tuple, kwargs: Mapping[str, Any]
     ) -> tuple[dict[str, Any], frozenset[str]]:
         """Return the sites of the model, and which are latent."""
-        arguments = self._arguments(args, kwargs)
-        return moment_trace(self.model, self.guide, *arguments, self.propagation)
+        return moment_trace(*self._with_arguments(args, kwargs)[:4], self.propagation)
 
     def expectation(self, of: Quantity, args: tuple, kwargs: Mapping[str, Any]) -> Tree:
         """Return the means of a site, or of a function of sites."""
@@ -378,28 +371,31 @@ class TrainedProgram:
     def reweighted(self, data: Data, weights: torch.Tensor) -> TrainedProgram:
         """Return the program with weights of its data."""
         weighted = _WeightData(data, weights)
-        guide = weighted(self.guide) if data.local_latents else self.guide
-        return replace(self, model=weighted(self.model), guide=guide)
+        model, guide, *_ = self.program
+        guide = weighted(guide) if data.local_latents else guide
+        return replace(self, program=self.program._replace(model=weighted(model), guide=guide))
 
     def prior_parameters(self) -> dict[tuple[str, str], tuple[int, ...]]:
         """Return the shapes of the priors' parameters that depend on no site."""
         with torch.enable_grad():
-            return prior_parameters(self.model, self.sites, self.args, self.kwargs)
+            model, args, kwargs = self.program.of_model
+            return prior_parameters(model, self.sites, args, kwargs)
 
     def with_priors(self, numbers: Mapping[tuple[str, str], torch.Tensor]) -> TrainedProgram:
         """Return the program with numbers added to the parameters of its priors."""
-        return replace(self, model=ShiftPriors(numbers)(self.model))
+        shifted = ShiftPriors(numbers)(self.program.model)
+        return replace(self, program=self.program._replace(model=shifted))
 
     @cached_property
     def evaluation(self) -> EvaluationContext:
         """Return the context in which the model runs with draws."""
-        return EvaluationContext(self.fixed, self.fixed.has_float64, (self.model, self.guide))
+        return EvaluationContext(self.fixed, self.fixed.has_float64, self.program[:2])
 
     def with_draws(
         self, first: Mapping[str, np.ndarray], args: tuple, kwargs: Mapping[str, Any]
     ) -> PyroModel:
         """Return the model that runs with draws of its latent sites."""
-        return PyroModel(self.model, *self._arguments(args, kwargs), first, self.fixed.device)
+        return PyroModel(self._with_arguments(args, kwargs), first, self.fixed.device)
 
 
 def _check_runs_alone(guide: Callable) -> None:

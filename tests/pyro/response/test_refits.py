@@ -64,7 +64,7 @@ def everything(response):
 @pytest.mark.parametrize("clear", [False, True])
 def test_later_training(response, clear):
     before = everything(response)
-    guide = response.problem.program.guide
+    guide = response.problem.program.program.guide
     if clear:
         pyro.clear_param_store()
         guide = DVIGuide()
