@@ -109,10 +109,7 @@ TANH, SIGMOID, EXP, SQUARE = map(function, ("tanh", "sigmoid", "exp", "square"))
 def once(name: str, of_value: Callable, of_tensor: Callable, **options: Any) -> SwitchedCase:
     """A function of one layer of dropout of x, and of x."""
     return SwitchedCase(
-        name,
-        lambda x, d: of_value(d(x), x),
-        lambda x, d: of_tensor(d(x), x),
-        **options,
+        name, lambda x, d: of_value(d(x), x), lambda x, d: of_tensor(d(x), x), **options
     )
 
 

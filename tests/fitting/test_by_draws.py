@@ -125,9 +125,7 @@ OPTIONS = [{"batch_size": 16}, {"float64": True}, {"restarts": 2}]
 
 
 @pytest.mark.parametrize(
-    ("host", "options"),
-    [("pyro", options) for options in OPTIONS],
-    indirect=["host"],
+    ("host", "options"), [("pyro", options) for options in OPTIONS], indirect=["host"]
 )
 def test_mini_batches_precisions_and_restarts(host, options):
     fit = checked(host, host.regression, host.x, host.y, steps=60, progress_bar=False, **options)

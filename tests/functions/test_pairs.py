@@ -6,10 +6,7 @@ import torch
 
 from moment_calculus.functions.families.relu import dvi_rectifier, dvi_step
 from moment_calculus.functions.pairs import covariance as pairs
-from moment_calculus.functions.pairs.mehler import (
-    Operand,
-    function_covariance,
-)
+from moment_calculus.functions.pairs.mehler import Operand, function_covariance
 from moment_calculus.functions.table import activation
 from moment_calculus.numerics import normal
 from moment_calculus.rulebooks import RULEBOOKS

@@ -146,10 +146,7 @@ for host, blocked in {cases!r}:
 def test_missing_hosts_say_what_to_install():
     """Without both modules of a host, and without either."""
     cases = [(host, blocked) for host, names in HOSTS.items() for blocked in (names, *zip(names))]
-    removed = (
-        *PACKAGES.values(),
-        *HOSTS,
-    )  # torch and jax stay loaded
+    removed = (*PACKAGES.values(), *HOSTS)  # torch and jax stay loaded
     result = run_python(
         BLOCK.format(blocked=()) + WITHOUT_HOST.format(cases=cases, removed=removed)
     )

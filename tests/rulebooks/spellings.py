@@ -175,8 +175,5 @@ SPELLINGS: dict[str, list] = {
         lambda m, h: h**2,
         lambda m, h: m.abs(h) * m.abs(h),
     ],
-    "expm1": [
-        lambda m, h: m.expm1(h),
-        lambda m, h: m.exp(h) - 1,
-    ],
+    "expm1": [lambda m, h: m.expm1(h), lambda m, h: m.exp(h) - 1],
 }

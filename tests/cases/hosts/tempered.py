@@ -73,11 +73,7 @@ def data(dist: ModuleType, array: Callable[[np.ndarray], Any]) -> dict[str, Datu
         "vector": Datum(
             "w", lambda w: [(dist.MultivariateNormal(outputs(w), scale_tril=root), y, 1.0)], (-1,)
         ),
-        "heads": Datum(
-            "w",
-            lambda w: heads(outputs(w)),
-            (-1,),
-        ),
+        "heads": Datum("w", lambda w: heads(outputs(w)), (-1,)),
         "series": Datum("ab", lambda a, b: [(dist.Normal(a + b * t, 0.7), series, 1.0)], (-2,)),
         "one location": Datum(
             "a", lambda a: [(dist.Normal(a, 0.7).expand((*a.shape[:-1], 3)), series, 1.0)], (-2,)

@@ -10,12 +10,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro.infer import Predictive
 
-from numpyro_moments import (
-    CovarianceDroppedWarning,
-    DependenceWarning,
-    DVIGuide,
-    predict,
-)
+from numpyro_moments import CovarianceDroppedWarning, DependenceWarning, DVIGuide, predict
 from tests.oracles.numpyro_samples import assert_equals_trace_elbo, perturbed
 
 POINTS, INPUTS, GROUPS = 30, 3, 5

@@ -59,10 +59,7 @@ def equinox_network(x, y=None):
     observe(jax.vmap(net)(x)[:, 0], y)
 
 
-TRAININGS = {
-    "flax": (flax_network, {"learn_p": True}),
-    "equinox": (equinox_network, {}),
-}
+TRAININGS = {"flax": (flax_network, {"learn_p": True}), "equinox": (equinox_network, {})}
 
 
 @functools.cache

@@ -7,13 +7,7 @@ import pytest
 
 from numpyro_moments.likelihoods.expected import evaluate, predictive
 from tests.checks.jaxprs import by_numpy
-from tests.numpyro.likelihoods.cases import (
-    CASES,
-    MEAN,
-    VARIANCE,
-    distribution,
-    latent,
-)
+from tests.numpyro.likelihoods.cases import CASES, MEAN, VARIANCE, distribution, latent
 from tests.oracles import quadrature as oracles
 
 # One for every way in which a gradient flows; their gradients, and those of the oracle.

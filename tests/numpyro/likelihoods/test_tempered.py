@@ -12,13 +12,7 @@ from numpyro_moments.likelihoods.structure import stripped
 from pyro_moments.likelihoods.expected import tempered_jointly as jointly_in_torch
 from tests.cases.hosts.tempered import DEVIATIONS, MEANS, data
 from tests.checks.jaxprs import by_numpy
-from tests.numpyro.likelihoods.cases import (
-    CASES,
-    MEAN,
-    VARIANCE,
-    distribution,
-    latent,
-)
+from tests.numpyro.likelihoods.cases import CASES, MEAN, VARIANCE, distribution, latent
 from tests.numpyro.likelihoods.test_likelihoods import agree, averaged, close
 from tests.pyro.likelihoods.test_tempered import DATA as DATA_IN_TORCH
 from tests.pyro.likelihoods.test_tempered import site as site_in_torch
