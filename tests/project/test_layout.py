@@ -1,10 +1,12 @@
-"""The house stays tidy: short files, at most 14 entries in a room."""
+"""The house stays tidy: short files, at most 14 entries in a room, no circles."""
 
+import ast
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from tests.project.counts import ROOT, SOURCE, files, lengths
+from tests.project.counts import PACKAGES, ROOT, SOURCE, files, lengths, parsed
 
 LONGEST_FUNCTION = 43
 FULLEST = 14
@@ -49,3 +51,73 @@ def test_rooms_say_what_they_are_for():
         if not (room / "__init__.py").read_text(encoding="utf-8").startswith('"""')
     ]
     assert silent == []
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(nodes, modules) -> set[str]:
+    """The modules of the source that some import statements name."""
+    found = set()
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = {f"{node.module}.{alias.name}" for alias in node.names} & modules
+            found |= names or {node.module} & modules
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names} & modules
+    return found
+
+
+def graphs() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    """What each module imports in all, and what for its types alone."""
+    trees = {module_of(path): parsed(path) for path in files(ROOT, SOURCE)}
+    modules, every, for_types = {*trees}, {}, {}
+    for module, tree in trees.items():
+        nodes = list(ast.walk(tree))
+        blocks = [
+            node
+            for node in nodes
+            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        ]
+        for_types[module] = imported([node for block in blocks for node in block.body], modules)
+        every[module] = imported(nodes, modules)
+    return every, for_types
+
+
+def reached(start: str, graph: dict[str, set[str]]) -> set[str]:
+    """The modules that one imports, directly or not."""
+    found, left = set(), [start]
+    while left:
+        new = graph[left.pop()] - found
+        found |= new
+        left += new
+    return found
+
+
+def test_no_import_for_types_closes_a_circle():
+    every, for_types = graphs()
+    circles = [
+        f"{module} imports {other} for its types, which imports it"
+        for module, others in for_types.items()
+        for other in others
+        if module in reached(other, every)
+    ]
+    assert not circles, circles
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+SETTINGS = PROJECT["tool"]["setuptools"]
+
+
+def test_all_folders_with_an_init_are_installed():
+    """Under the name that each is imported by."""
+    found = [
+        ".".join((package, *init.parent.relative_to(ROOT / folder).parts))
+        for folder, package in PACKAGES.items()
+        for init in (ROOT / folder).rglob("__init__.py")
+    ]
+    assert sorted(SETTINGS["packages"]) == sorted(found)
+    named = {package: folder for folder, package in PACKAGES.items() if folder != package}
+    assert SETTINGS["package-dir"] == {"": ".", **named}

@@ -1,4 +1,4 @@
-"""DVIGuide follows the conventions of Pyro's guides."""
+"""The guide in Pyro: its sites, their names, where it starts, and how it is stored."""
 
 import pyro
 import pyro.distributions as dist
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from moment_calculus.errors import UnsupportedMoments
-from pyro_moments import DeterministicELBO, DVIGuide
+from pyro_moments import SVI, DeterministicELBO, DVIGuide, VBPGuide, fit, linear_response, predict
 from tests.pyro import models
 
 X, Y = models.data()
@@ -151,3 +151,79 @@ def test_a_support_may_depend_on_the_data():
     guide = DVIGuide(model)
     guide(torch.arange(4.0))
     assert guide.median()["inner"].item() == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("name", ["half", "type", "training"])
+def test_a_site_is_named_like_an_attribute_of_a_module(name):
+    def model(y=None):
+        value = pyro.sample(name, dist.Normal(0.0, 1.0))
+        with pyro.plate("rows", 10):
+            pyro.sample("y", dist.Normal(value, 1.0), obs=y)
+
+    y = torch.linspace(0.0, 1.0, 10)
+    result = fit(model, DVIGuide(), y, method="newton")
+    assert result.converged
+    assert float(result.guide.median()[name]) == pytest.approx(float(y.sum()) / 11, rel=1e-4)
+    assert float(linear_response(model, result, y).standard_deviation(name)) == pytest.approx(
+        11**-0.5, rel=1e-4
+    )
+
+
+def regression(x, y=None):
+    weight = pyro.sample("layer.weight", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+    noise = pyro.sample("noise", dist.Gamma(2.0, 2.0))
+    with pyro.plate("data", len(x)):
+        pyro.sample("obs", dist.Normal(x @ weight, noise), obs=y)
+
+
+def after_training():
+    x = torch.linspace(-1, 1, 10).reshape(5, 2)
+    guide = DVIGuide()
+    svi = SVI(regression, guide, DeterministicELBO())
+    for _ in range(3):
+        svi.step(x, x.sum(-1))
+    return guide, x
+
+
+def test_a_fresh_guide_takes_saved_parameters_and_predicts():
+    guide, x = after_training()
+    restored = DVIGuide()
+    restored.load_state_dict(guide.state_dict())
+    assert list(restored.parameters()) == []  # it has met no model
+    ours, theirs = (predict(regression, g, x) for g in (restored, guide))
+    assert ours.keys() == theirs.keys() == {"obs"}
+    torch.testing.assert_close(ours["obs"].mean, theirs["obs"].mean)
+    torch.testing.assert_close(restored.state_dict(), guide.state_dict())
+    loss = DeterministicELBO().loss
+    assert loss(regression, restored, x, x[:, 0]) == loss(regression, guide, x, x[:, 0])
+    restored.load_state_dict({n: 0 * part for n, part in guide.state_dict().items()})
+    assert all((part == 0).all() for part in restored.parameters())
+
+
+def test_saved_parameters_of_another_model_are_refused():
+    guide, x = after_training()
+    restored = DVIGuide()
+    restored.load_state_dict({**guide.state_dict(), "locs.other_unconstrained": torch.zeros(2)})
+    with pytest.raises(RuntimeError, match=r"locs\.other_unconstrained"):
+        DeterministicELBO().loss(regression, restored, x, x[:, 0])
+
+
+def test_the_start_of_variance_back_propagation():
+    def network(x):
+        shapes = {"torch": [40, 50], "flax": [50, 40], "kernel": [30, 3, 5, 5], "bias": [40]}
+        site = {
+            name: pyro.sample(name, dist.Normal(1.0, 0.1).expand(shape).to_event(len(shape)))
+            for name, shape in shapes.items()
+        }
+        hidden = torch.nn.functional.linear(x, site["torch"]) + x @ site["flax"] + site["bias"]
+        return hidden, torch.nn.functional.conv2d(torch.ones(1, 3, 5, 5), site["kernel"])
+
+    guide = VBPGuide(network)
+    guide(torch.ones(2, 50))
+    posterior = guide.get_posterior()
+    for name, fan_in in {"torch": 50, "flax": 50, "kernel": 75}.items():
+        assert posterior[name].mean.std().item() == pytest.approx(fan_in**-0.5, rel=0.06)
+    assert (posterior["bias"].mean == 0).all()
+    log_variances = 2 * posterior["torch"].stddev.log()
+    assert log_variances.mean().item() == pytest.approx(-9, abs=1e-4)
+    assert log_variances.std().item() == pytest.approx(1e-3, rel=0.06)
