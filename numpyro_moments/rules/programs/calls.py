@@ -16,7 +16,6 @@ from jax.lax import with_sharding_constraint
 from jax.sharding import reshard
 
 from moment_calculus.errors import UnsupportedMoments, warn_user
-from moment_calculus.functions.table import activation
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from moment_calculus.values.deferred import Composite
@@ -42,7 +41,7 @@ _NAMES = {
 
 
 def _plain(name: str) -> Callable[[Value], Value]:
-    return lambda x: ops.apply(activation(name), x)
+    return lambda x: ops.apply(ops.activation(name), x)
 
 
 _MATRICES = {"_diag": ops.diagonal_matrix}  # their results have an axis more

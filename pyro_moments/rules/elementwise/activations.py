@@ -7,7 +7,6 @@ from typing import Any
 import torch.nn.functional as F
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
-from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.classes.mixtures import is_complementary
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
@@ -83,7 +82,7 @@ def _require_range(input: Value, *, above: float, **parameters: Any) -> None:
 
 
 def _apply_with(kind: str, input: Value, **parameters: Any) -> Value:
-    return ops.apply(activation(kind, **as_numbers(**parameters)), input)
+    return ops.apply(ops.activation(kind, **as_numbers(**parameters)), input)
 
 
 @named_rule("leaky_relu")
@@ -119,7 +118,7 @@ def gelu(input: Value, *, approximate: str = "none") -> Value:
     """Serve ``F.gelu`` and ``nn.GELU``, exact and by tanh."""
     if approximate not in ("none", "tanh"):
         raise RuntimeError("approximate argument must be either none or tanh.")
-    return ops.apply(activation("gelu" if approximate == "none" else "gelu_tanh"), input)
+    return ops.apply(ops.activation("gelu" if approximate == "none" else "gelu_tanh"), input)
 
 
 @named_rule("softplus")
@@ -205,7 +204,7 @@ def heaviside(input: Value, values: Any = None) -> Value:
             sites=values.sites,
             remedy="make it certain; at a random argument it does not matter" + OR_DRAW,
         )
-    return ops.apply(activation("heaviside"), input)
+    return ops.apply(ops.activation("heaviside"), input)
 
 
 @moment_rule(*named("glu"))
@@ -213,4 +212,4 @@ def glu(input: Value, dim: int = -1) -> Value:
     """Serve ``F.glu`` and ``nn.GLU``: the product of one half and the sigmoid of the other."""
     size = F.glu(on_meta(input), dim).shape[dim]  # raises torch's own errors
     content, gate = ops.split(input, [size, size], dim % len(input.shape))
-    return ops.multiply(content, ops.apply(activation("sigmoid"), gate))
+    return ops.multiply(content, ops.apply(ops.activation("sigmoid"), gate))
