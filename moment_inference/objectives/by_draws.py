@@ -15,7 +15,7 @@ import numpy as np
 
 from moment_calculus.errors import LossByDrawsWarning, UnsupportedMoments, warn_user
 from moment_calculus.numerics.pareto import tail_of_mean
-from moment_inference.objectives.data import bb_alpha_energy, log_mean_power
+from moment_inference.objectives.data_plates import bb_alpha_energy, log_mean_power
 from moment_inference.optimisation.batches import (
     AllData,
     Arguments,

@@ -12,8 +12,7 @@ import numpy as np
 
 from moment_calculus.errors import optional_package
 from moment_inference.criticism import pruning
-from moment_inference.criticism.pruning import PruningReport
-from moment_inference.criticism.smaller_network import (
+from moment_inference.criticism.idle_units import (
     Dense,
     no_chain,
     no_sites_of,
@@ -21,6 +20,7 @@ from moment_inference.criticism.smaller_network import (
     site_of,
     without_idle_units,
 )
+from moment_inference.criticism.pruning import PruningReport
 from numpyro_moments.criticism.posteriors import Keys, posterior_of
 from numpyro_moments.evaluation.arguments import checked
 

@@ -13,13 +13,13 @@ from numpyro.infer.elbo import ELBO
 
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook, check_draws
-from moment_inference.objectives.last_map import sites_to_draw
-from moment_inference.objectives.options import (
+from moment_inference.objectives.choices import (
     Expectations,
     check_propagation,
     check_terms,
     check_trainable,
 )
+from moment_inference.objectives.last_map import sites_to_draw
 from numpyro_moments.evaluation.failure_causes import diagnose_errors
 from numpyro_moments.likelihoods.structure import random_leaves
 from numpyro_moments.sites.drawn_traces import Drawing, drawn_traces

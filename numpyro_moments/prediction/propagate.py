@@ -17,7 +17,7 @@ from moment_calculus.numerics.private_apis import without_dead_code
 from moment_calculus.predictions.moments import Moments, as_value, draws_from, moments_of_draws
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook
-from moment_inference.objectives.options import check_draws_of_inputs
+from moment_inference.objectives.choices import check_draws_of_inputs
 from moment_inference.prediction.attribution import moments_with_attribution
 from numpyro_moments.evaluation.arguments import checked_key
 from numpyro_moments.evaluation.failure_causes import check_function

@@ -16,7 +16,7 @@ from numpyro.primitives import Messenger
 from moment_calculus.errors import not_reparameterised
 from moment_calculus.values.propagation import Propagation
 from moment_guides.numpyro.mc_dropout import DroppedWeight
-from moment_inference.objectives.data import DataPlates
+from moment_inference.objectives.data_plates import DataPlates
 from moment_inference.particles.drawn_sites import MaskedSite, SharedDrawNeeded
 from numpyro_moments.evaluation.uncertain_inputs import at_mean
 from numpyro_moments.particles.evaluation import Evaluation, draw_operand, evaluate, require_array

@@ -17,7 +17,7 @@ from numpyro.util import check_model_guide_match
 from moment_calculus.errors import UnsupportedMoments, unknown_sample_sites
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values.propagation import Propagation
-from moment_inference.objectives.data import ObservedPlates, Plate, check_rows_are_data
+from moment_inference.objectives.data_plates import ObservedPlates, Plate, check_rows_are_data
 from moment_inference.particles.drawn_sites import MaskedSite
 from numpyro_moments._host import validate_model
 from numpyro_moments.evaluation.failure_causes import UNDRAWN, observe

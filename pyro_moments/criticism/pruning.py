@@ -12,14 +12,14 @@ import torch
 from torch import nn
 
 from moment_inference.criticism import pruning
-from moment_inference.criticism.pruning import PruningReport
-from moment_inference.criticism.smaller_network import (
+from moment_inference.criticism.idle_units import (
     Dense,
     no_chain,
     no_sites_of,
     site_of,
     without_idle_units,
 )
+from moment_inference.criticism.pruning import PruningReport
 from pyro_moments.criticism.posteriors import posterior_of
 from pyro_moments.evaluation.arguments import checked
 

@@ -16,14 +16,14 @@ from pyro.poutine.util import site_is_subsample
 
 from moment_calculus.errors import not_reparameterised, point_without_density
 from moment_guides.families.mc_dropout import no_density
-from moment_inference.objectives.data import (
+from moment_inference.objectives.choices import AlphaEnergy, RenyiBound
+from moment_inference.objectives.data_plates import (
     DataPlates,
     bb_alpha_energy,
     check_subsamples,
     common_plates,
     log_mean_power,
 )
-from moment_inference.objectives.options import AlphaEnergy, RenyiBound
 from pyro_moments.likelihoods.expected import tempered_jointly
 from pyro_moments.objectives.base import (
     FromTraces,

@@ -15,15 +15,15 @@ from pyro.util import check_model_guide_match, warn_if_inf, warn_if_nan
 
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook, check_draws
-from moment_inference.objectives.data import DataPlates
-from moment_inference.objectives.last_map import sites_to_draw
-from moment_inference.objectives.options import (
+from moment_inference.objectives.choices import (
     Expectations,
     check_compiled,
     check_propagation,
     check_terms,
     check_trainable,
 )
+from moment_inference.objectives.data_plates import DataPlates
+from moment_inference.objectives.last_map import sites_to_draw
 from moment_inference.particles.drawn_sites import SharedDrawNeeded
 from pyro_moments._host import tree_flatten, tree_map
 from pyro_moments.compiled.compiled_loss import CompiledLoss

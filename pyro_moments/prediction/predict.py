@@ -28,7 +28,7 @@ from moment_calculus.predictions.site import (
 )
 from moment_calculus.rulebooks import propagation_by
 from moment_calculus.values.propagation import Propagation, RuleBook, check_choice
-from moment_inference.objectives.options import check_particles
+from moment_inference.objectives.choices import check_particles
 from moment_inference.objectives.remembered import kind_of, remembered_objective
 from moment_inference.optimisation.outcome import Fit
 from moment_inference.particles.drawn_sites import with_shared_draws

@@ -19,7 +19,7 @@ from moment_calculus.predictions.moments import (
 )
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook
-from moment_inference.objectives.options import check_draws_of_inputs
+from moment_inference.objectives.choices import check_draws_of_inputs
 from moment_inference.prediction.attribution import moments_with_attribution
 from pyro_moments._host import tree_flatten, tree_map, tree_unflatten
 from pyro_moments.evaluation.failure_causes import check_function

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from moment_calculus.errors import not_reparameterised
 from moment_calculus.predictions.moments import Moments
 from moment_calculus.values.propagation import Propagation
-from moment_inference.objectives.data import DataPlates
+from moment_inference.objectives.data_plates import DataPlates
 from moment_inference.particles.drawn_sites import MaskedSite, SharedDrawNeeded
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.evaluation.uncertain_inputs import at_means, drawn

@@ -17,7 +17,7 @@ from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 from moment_calculus.errors import unknown_sample_sites
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values.propagation import Propagation
-from moment_inference.objectives.data import ObservedPlates, Plate, check_rows_are_data
+from moment_inference.objectives.data_plates import ObservedPlates, Plate, check_rows_are_data
 from moment_inference.particles.drawn_sites import MaskedSite
 from pyro_moments.evaluation.failure_causes import diagnose_errors, observe
 from pyro_moments.evaluation.precision import full_precision

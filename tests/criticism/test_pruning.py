@@ -14,7 +14,7 @@ from torch import nn
 
 import numpyro_moments
 import pyro_moments
-from moment_inference.criticism.smaller_network import Dense, without_idle_units
+from moment_inference.criticism.idle_units import Dense, without_idle_units
 from tests.checks.marks import IN_PYRO
 from tests.response.models import mean_field
 

@@ -14,7 +14,7 @@ from moment_inference.objectives.by_draws import (
     jackknife,
     pooled_energy,
 )
-from moment_inference.objectives.data import log_mean_power
+from moment_inference.objectives.data_plates import log_mean_power
 from moment_inference.optimisation.batches import AllData
 from moment_inference.optimisation.outcome import ByDraws
 

@@ -9,7 +9,7 @@ import numpyro.distributions as numpyro_dist
 import pytest
 
 from moment_calculus.errors import UnsupportedMoments
-from moment_inference.objectives.data import DataPlateFinder
+from moment_inference.objectives.data_plates import DataPlateFinder
 from numpyro_moments.prediction.predict import Prediction, SampledPrediction, needed
 from tests.fitting.models import fresh
 from tests.propagation.oracle import divergence, energy, losses

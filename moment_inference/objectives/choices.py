@@ -16,7 +16,7 @@ from moment_calculus.values.propagation import (
     check_choice,
     check_draws,
 )
-from moment_inference.objectives.data import DataPlateFinder
+from moment_inference.objectives.data_plates import DataPlateFinder
 from moment_inference.objectives.remembered import KeepsOptions
 
 PROPAGATIONS = ("analytic", "sampled", "mean")
