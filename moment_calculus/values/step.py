@@ -65,9 +65,13 @@ def entries_of(value: Any) -> Entries | None:
 
 def _of_one_site(*values: Any) -> list[Entries] | None:
     """Return the entries of values that are all entries of the same latent site; else None."""
-    entries = [part for value in values if (part := entries_of(value)) is not None]
-    same = len(entries) == len(values) and all([p.site is entries[0].site for p in entries])
-    return entries if same else None
+    entries: list[Entries] = []
+    for value in values:
+        part = entries_of(value)
+        if part is None or (entries and part.site is not entries[0].site):
+            return None
+        entries.append(part)
+    return entries
 
 
 def covariance_of_entries(left: Any, right: Any) -> Array | None:
