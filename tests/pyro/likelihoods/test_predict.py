@@ -11,47 +11,13 @@ from pyro_moments import (
     DVIGuide,
     UnsupportedMoments,
     predict,
-    predictive_moments,
 )
-from pyro_moments.likelihoods.expected import PREDICTIVES
 from tests.oracles.pyro_samples import train
 from tests.pyro import models
 
 X, Y = models.data()
 
 SAMPLES = 4000
-
-
-def test_log_density_is_exact_for_linear_regression():
-    guide = DVIGuide(init_scale=0.3)
-    DeterministicELBO().loss(models.linear_regression, guide, X, Y)
-    prediction = predict(models.linear_regression, guide, X)["obs"]
-    variance = 0.3**2 * (X**2).sum(-1) + 0.3**2 + 0.3**2
-    mean = X @ guide.median()["w"] + guide.median()["b"]
-    assert torch.allclose(prediction.variance, variance)
-    assert torch.allclose(prediction.mean, mean)
-    expected = dist.Normal(mean, variance.sqrt()).log_prob(Y)
-    assert torch.allclose(prediction.log_prob(Y), expected, atol=1e-5)
-
-
-def test_new_inputs_of_another_size():
-    model, guide = models.sequential(), DVIGuide()
-    DeterministicELBO().loss(model, guide, X, Y)
-    assert predict(model, guide, X[:3])["obs"].mean.shape == (3,)
-
-
-def test_every_observable_site_is_predicted():
-    def model(x, y=None):
-        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-        with pyro.plate("data", len(x)):
-            pyro.sample("first", dist.Normal(x @ w, 0.5), obs=y)
-            pyro.sample("second", dist.Normal(2 * (x @ w), 0.5), obs=y)
-
-    guide = DVIGuide()
-    DeterministicELBO().loss(model, guide, X, Y)
-    first, second = (predict(model, guide, X)[name] for name in ("first", "second"))
-    assert torch.allclose(second.mean, 2 * first.mean)
-    assert torch.allclose(second.epistemic_variance, 4 * first.epistemic_variance)
 
 
 def test_probabilities_of_classes_match_samples():
@@ -74,63 +40,6 @@ def test_probabilities_of_classes_match_samples():
     assert torch.allclose(prediction.epistemic_variance, probabilities.var(0), atol=0.04)
     chosen = prediction.mean.gather(-1, classes[:, None])[:, 0]
     assert torch.allclose(prediction.log_prob(classes), chosen.log(), atol=1e-5)
-
-
-def test_no_predictive_moments_names_the_candidates():
-    def model(x, y=None):
-        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-        with pyro.plate("data", len(x)):
-            df = torch.tensor(4.0)
-            pyro.sample("obs", dist.MultivariateStudentT(df, x * w, torch.eye(3)), obs=y)
-
-    x, _ = models.data()
-    candidates = r"'obs'.*MultivariateStudentT.*Normal, .*Categorical"
-    guide = DVIGuide(model)
-    guide(x, x)
-    with pytest.raises(UnsupportedMoments, match=candidates) as refusal:
-        predict(model, guide, x, x)
-    assert "@pyro_moments.predictive_moments" in str(refusal.value)
-
-
-def test_deterministic_sites_are_given_as_moments():
-    def model(x, y=None):
-        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-        mean = pyro.deterministic("mean", x @ w)
-        noise = pyro.sample("noise", dist.Gamma(2.0, 1.0))
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Normal(mean, noise), obs=y)
-
-    guide = DVIGuide()
-    DeterministicELBO().loss(model, guide, X, Y)
-    prediction = predict(model, guide, X)
-    assert set(prediction) == {"mean", "obs"}
-    assert torch.equal(prediction["mean"].mean, prediction["obs"].mean)
-    assert torch.equal(prediction["mean"].variance, prediction["obs"].epistemic_variance)
-
-
-def test_registered_predictive_moments_serve():
-    class Shifted(dist.MultivariateNormal):
-        """A distribution of a user's own."""
-
-    @predictive_moments(Shifted)
-    def shifted(fn):
-        mean = fn.loc.value.mean
-        return mean + 1, 2 * torch.ones_like(mean), 3 * torch.ones_like(mean), lambda value: value
-
-    def model(x, y=None):
-        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", Shifted(x * w, torch.eye(3)), obs=y)
-
-    x, _ = models.data()
-    guide = DVIGuide(model)
-    guide(x, x)
-    try:
-        prediction = predict(model, guide, x, x)["obs"]
-    finally:
-        PREDICTIVES.pop(Shifted)
-    assert torch.allclose(prediction.mean, x * guide.median()["w"] + 1)
-    assert torch.allclose(prediction.variance, torch.tensor(5.0))
 
 
 def of_two(fn):
