@@ -10,13 +10,18 @@ import torch
 import torch.nn.functional as F
 
 import numpyro_moments
-import pyro_moments
 from moment_calculus.errors import DependenceWarning, UnsupportedMoments
 from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.operations.linear.dependent import dependent_product
 from moment_calculus.operations.shapes.moves import swap_last
 from moment_calculus.rulebooks import propagation_of
-from tests.checks.jaxprs import by_numpy
+from tests.backward.dependent import (
+    check_deviations,
+    check_hosts,
+    check_small_variances,
+    moments,
+    propagated,
+)
 from tests.numpyro.one_program import propagate_traced
 
 TOKENS, WIDTH, HEADS = 5, 4, 2
@@ -58,24 +63,11 @@ def tied(*weights):
     return x
 
 
-def moments(package, array, scale):
-    return [package.Moments(array(w), variance=array(np.full_like(w, scale**2))) for w in WEIGHTS]
-
-
-def propagated(program, scale):
-    inputs = moments(pyro_moments, torch.as_tensor, scale)
-    return pyro_moments.propagate(program, *inputs, covariance="backward")
-
-
 @pytest.mark.parametrize("program", [in_torch, pytest.param(tied, id="tied")])
 def test_small_variances(program):
-    means = tuple(map(torch.as_tensor, WEIGHTS))
-    slopes = torch.func.jacrev(program, argnums=tuple(range(5)))(*means)
-    exact = 1e-10 * sum((slope**2).sum((-1, -2)) for slope in slopes)
     with pytest.warns(DependenceWarning) if program is tied else np.errstate():
-        found = propagated(program, 1e-5)
-    torch.testing.assert_close(found.variance, exact, rtol=1e-4, atol=1e-14)
-    torch.testing.assert_close(found.mean, program(*means), rtol=1e-8, atol=1e-8)
+        found = propagated(program, WEIGHTS, 1e-5)
+    check_small_variances(program, WEIGHTS, found)
 
 
 def test_scores_of_one_query_share_its_deviations():
@@ -103,40 +95,11 @@ def test_scores_of_one_query_share_its_deviations():
     [(in_torch, 0.02, 0.03), pytest.param(tied, 0.12, 0.13, id="tied")],
 )
 def test_the_deviations_of_draws(program, spread, off):
-    generator = torch.Generator().manual_seed(0)
-    draws = [
-        torch.as_tensor(w) + 0.1 * torch.randn((20_000, *w.shape), generator=generator).double()
-        for w in WEIGHTS
-    ]
-    drawn = torch.vmap(program)(*draws)
-    found, deviation = propagated(program, 0.1), drawn.std(0)
-    ratio = found.variance.sqrt() / deviation
-    assert float(ratio.log().mean().exp()) == pytest.approx(1, abs=spread)
-    assert float(((found.mean - drawn.mean(0)) / deviation).abs().mean()) < off
+    check_deviations(program, WEIGHTS, 0.1, spread, off)
 
 
 def test_hosts_agree_with_gradients():
-    def loss(package, program, scale):
-        found = package.propagate(program, *scale, covariance="backward")
-        return found.variance.sum() + (found.mean**2).sum(), found.variance
-
-    ours = [m.mean.requires_grad_() for m in moments(pyro_moments, torch.tensor, 0.2)]
-    spread = [torch.full_like(mean, 0.04) for mean in ours]
-    inputs = [pyro_moments.Moments(m, variance=v) for m, v in zip(ours, spread, strict=True)]
-    value, variance = loss(pyro_moments, in_torch, inputs)
-    value.backward()
-    with jax.enable_x64(True):
-
-        def by_jax(means):
-            inputs = [
-                numpyro_moments.Moments(mean, variance=jnp.full_like(mean, 0.04)) for mean in means
-            ]
-            return loss(numpyro_moments, in_jax, inputs)
-
-        gradients, theirs = by_numpy(jax.grad(by_jax, has_aux=True))([*map(jnp.asarray, WEIGHTS)])
-    np.testing.assert_allclose(theirs, variance.detach(), rtol=1e-10)
-    for gradient, mean in zip(gradients, ours, strict=True):
-        np.testing.assert_allclose(gradient, mean.grad, rtol=1e-8, atol=1e-10)
+    check_hosts(in_torch, in_jax, WEIGHTS)
 
 
 def test_attention_of_jax_is_that_of_torch():
@@ -152,9 +115,9 @@ def test_attention_of_jax_is_that_of_torch():
         parts = ((jnp.asarray(X) @ weight).reshape(shape) for weight in weights[:3])
         return jax.nn.dot_product_attention(*parts).reshape(X.shape) @ weights[3]
 
-    found = propagated(by_torch, 0.5)
+    found = propagated(by_torch, WEIGHTS, 0.5)
     with jax.enable_x64(True):
-        inputs = moments(numpyro_moments, jnp.asarray, 0.5)
+        inputs = moments(WEIGHTS, 0.5, numpyro_moments, jnp.asarray)
         theirs = propagate_traced(by_jax, *inputs, covariance="backward")
     np.testing.assert_allclose(theirs.mean, found.mean, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(theirs.variance, found.variance, rtol=1e-4)
@@ -175,22 +138,17 @@ def test_options_of_torch_s_attention(options, certain):
         parts = x @ first[0], x @ first[1], x @ last[2]
         return F.scaled_dot_product_attention(*parts, **options)
 
-    means = tuple(map(torch.as_tensor, WEIGHTS))
-    slopes = torch.func.jacrev(program, argnums=(0, 1, 2))(*means)
-    exact = 1e-10 * sum((slope**2).sum((-1, -2)) for slope in slopes)
-    found = propagated(program, 1e-5)
-    torch.testing.assert_close(found.variance, exact, rtol=0.02, atol=1e-14)
+    found = propagated(program, WEIGHTS, 1e-5)
+    check_small_variances(program, WEIGHTS, found, rtol=0.02)
 
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 def test_other_covariances_name_backward_as_the_remedy(covariance):
-    inputs = moments(pyro_moments, torch.as_tensor, 0.1)
     with pytest.raises(UnsupportedMoments, match="covariance='backward'"):
-        pyro_moments.propagate(in_torch, *inputs, covariance=covariance)
+        propagated(in_torch, WEIGHTS, 0.1, covariance)
 
 
 def test_dropout_inside_is_refused():
     program = lambda w: F.scaled_dot_product_attention(w, w, w, dropout_p=0.5)  # noqa: E731
-    inputs = moments(pyro_moments, torch.as_tensor, 0.1)[:1]
     with pytest.raises(UnsupportedMoments, match="dropout_p"):
-        pyro_moments.propagate(program, *inputs, covariance="backward")
+        propagated(program, WEIGHTS[:1], 0.1)

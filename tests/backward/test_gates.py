@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-import numpyro_moments
-import pyro_moments
 from moment_calculus.errors import DependenceWarning, UnsupportedMoments
-from tests.checks.jaxprs import by_numpy
+from tests.backward.dependent import (
+    check_deviations,
+    check_hosts,
+    check_small_variances,
+    propagated,
+)
 
 UNITS, STEPS = 4, 12
 RANDOM = np.random.default_rng(7)
@@ -52,24 +55,11 @@ def in_torch(cell, steps=STEPS):
     return lambda *weights: cell(torch, torch.sigmoid, torch.as_tensor(X[:steps]), *weights)
 
 
-def moments(package, array, scale):
-    return [package.Moments(array(w), variance=array(np.full_like(w, scale**2))) for w in WEIGHTS]
-
-
-def propagated(cell, scale, covariance="backward", steps=STEPS):
-    inputs = moments(pyro_moments, torch.as_tensor, scale)
-    return pyro_moments.propagate(in_torch(cell, steps), *inputs, covariance=covariance)
-
-
 @pytest.mark.parametrize("cell", CELLS)
 def test_small_variances(cell):
-    means = tuple(map(torch.as_tensor, WEIGHTS))
-    slopes = torch.func.jacrev(in_torch(cell), argnums=(0, 1, 2))(*means)
-    exact = 1e-10 * sum((slope**2).flatten(2).sum(-1) for slope in slopes)
     with pytest.warns(DependenceWarning, match="left out of its mean"):
-        found = propagated(cell, 1e-5)
-    torch.testing.assert_close(found.variance, exact, rtol=1e-4, atol=1e-14)
-    torch.testing.assert_close(found.mean, in_torch(cell)(*means), rtol=1e-8, atol=1e-8)
+        found = propagated(in_torch(cell), WEIGHTS, 1e-5)
+    check_small_variances(in_torch(cell), WEIGHTS, found)
 
 
 @pytest.mark.parametrize(
@@ -77,38 +67,13 @@ def test_small_variances(cell):
     [(lstm, 0.1, 0.02, 0.03), (lstm, 0.3, 0.08, 0.06), (gru, 0.1, 0.02, 0.04)],
 )
 def test_the_deviations_of_draws(cell, scale, spread, off):
-    generator = torch.Generator().manual_seed(0)
-    draws = [
-        torch.as_tensor(w) + scale * torch.randn((20_000, *w.shape), generator=generator).double()
-        for w in WEIGHTS
-    ]
-    drawn = torch.vmap(in_torch(cell))(*draws)
-    found, deviation = propagated(cell, scale), drawn.std(0)
-    ratio = found.variance.sqrt() / deviation
-    assert float(ratio.log().mean().exp()) == pytest.approx(1, abs=spread)
-    assert float(((found.mean - drawn.mean(0)) / deviation).abs().mean()) < off
+    check_deviations(in_torch(cell), WEIGHTS, scale, spread, off)
 
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_hosts_agree_with_gradients(cell):
-    ours = [m.mean.requires_grad_() for m in moments(pyro_moments, torch.tensor, 0.2)]
-    inputs = [pyro_moments.Moments(m, variance=torch.full_like(m, 0.04)) for m in ours]
-    found = pyro_moments.propagate(in_torch(cell, 2), *inputs, covariance="backward")
-    (found.variance.sum() + (found.mean**2).sum()).backward()
-    with jax.enable_x64(True):
-
-        def by_jax(means):
-            inputs = [
-                numpyro_moments.Moments(mean, variance=jnp.full_like(mean, 0.04)) for mean in means
-            ]
-            program = lambda *w: cell(jnp, jax.nn.sigmoid, jnp.asarray(X[:2]), *w)  # noqa: E731
-            found = numpyro_moments.propagate(program, *inputs, covariance="backward")
-            return found.variance.sum() + (found.mean**2).sum(), found.variance
-
-        gradients, theirs = by_numpy(jax.grad(by_jax, has_aux=True))([*map(jnp.asarray, WEIGHTS)])
-    np.testing.assert_allclose(theirs, found.variance.detach(), rtol=1e-10)
-    for gradient, mean in zip(gradients, ours, strict=True):
-        np.testing.assert_allclose(gradient, mean.grad, rtol=1e-8, atol=1e-10)
+    in_jax = lambda *w: cell(jnp, jax.nn.sigmoid, jnp.asarray(X[:2]), *w)  # noqa: E731
+    check_hosts(in_torch(cell, 2), in_jax, WEIGHTS)
 
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
@@ -118,16 +83,14 @@ def test_other_covariances_name_backward_as_the_remedy(covariance):
         return torch.sigmoid(hidden @ hidden.mT) * hidden[:, :3]
 
     with pytest.raises(UnsupportedMoments, match="covariance='backward'"):
-        propagated(lstm, 0.1, covariance, steps=2)
-    inputs = moments(pyro_moments, torch.as_tensor, 0.1)[:1]
+        propagated(in_torch(lstm, 2), WEIGHTS, 0.1, covariance)
     with pytest.raises(UnsupportedMoments, match="covariance='backward'"):
-        pyro_moments.propagate(program, *inputs, covariance=covariance)
+        propagated(program, WEIGHTS[:1], 0.1, covariance)
 
 
 def test_the_time_of_a_step_is_that_of_the_first_ones():
     """A query that followed every earlier step would pass the limit of recursion."""
     many = np.tile(X, (6, 1, 1))
-    inputs = moments(pyro_moments, torch.as_tensor, 0.1)
     program = lambda *w: gru(torch, torch.sigmoid, torch.as_tensor(many), *w)  # noqa: E731
-    found = pyro_moments.propagate(program, *inputs, covariance="backward")
+    found = propagated(program, WEIGHTS, 0.1)
     assert bool((found.variance > 0).all())

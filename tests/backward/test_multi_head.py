@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from moment_calculus.errors import UnsupportedMoments
-from pyro_moments import Moments, propagate
+from tests.backward.dependent import check_small_variances, propagated
 
 torch.manual_seed(0)
 X, Y = torch.randn(3, 5, 8).double(), torch.randn(3, 4, 8).double()
@@ -70,26 +70,16 @@ def as_function(make):
     return program, tuple(p.detach() + 0.1 * torch.randn_like(p) for p in module.parameters())
 
 
-def moments(weights, scale):
-    return [Moments(w, variance=torch.full_like(w, scale**2)) for w in weights]
-
-
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_small_variances(name):
     program, weights = as_function(PROGRAMS[name])
-    plain = program(*weights)
-    slopes = torch.func.jacrev(program, argnums=tuple(range(len(weights))))(*weights)
-    exact = 1e-10 * sum((s**2).reshape(*plain.shape, -1).sum(-1) for s in slopes)
-    found = propagate(program, *moments(weights, 1e-5), covariance="backward")
-    torch.testing.assert_close(found.variance, exact, rtol=1e-4, atol=1e-16)
-    torch.testing.assert_close(found.mean, plain, rtol=1e-6, atol=1e-7)
+    found = propagated(program, weights, 1e-5)
+    check_small_variances(program, weights, found, atol=1e-16, mean=1e-6)
 
 
 def test_random_inputs_and_certain_weights():
     module = layer()()[0].double().eval().requires_grad_(False)
-    slope = torch.func.jacrev(module)(X).reshape(*X.shape, -1)
-    found = propagate(module, *moments([X], 1e-5), covariance="backward")
-    torch.testing.assert_close(found.variance, 1e-10 * (slope**2).sum(-1), rtol=1e-4, atol=1e-16)
+    check_small_variances(module, [X], propagated(module, [X], 1e-5), atol=1e-16)
 
 
 def test_a_block_has_the_deviations_of_draws():
@@ -102,14 +92,14 @@ def test_a_block_has_the_deviations_of_draws():
     def program(*weights):
         return torch.func.functional_call(module, dict(zip(names, weights, strict=True)), (x,))
 
-    found = propagate(program, *moments(weights, 0.02), covariance="backward")
+    found = propagated(program, weights, 0.02)
     draws = torch.vmap(program, chunk_size=500)(
         *[w + 0.02 * torch.randn((2000, *w.shape)) for w in weights]
     )
     ratio = found.variance.sqrt() / draws.std(0)
     assert float(ratio.log().mean().exp()) == pytest.approx(1, abs=0.02)
     with pytest.raises(UnsupportedMoments, match="covariance='backward'"):
-        propagate(program, *moments(weights, 0.02), covariance="diagonal")
+        propagated(program, weights, 0.02, "diagonal")
 
 
 @pytest.mark.parametrize(
@@ -122,6 +112,5 @@ def test_a_block_has_the_deviations_of_draws():
 )
 def test_what_is_refused(options, cause):
     module = nn.MultiheadAttention(8, 2, batch_first=True, **options).double()
-    random = Moments(X, variance=torch.full_like(X, 0.01))
     with pytest.raises(UnsupportedMoments, match=cause):
-        propagate(lambda x: module(x, x, x)[0], random, covariance="backward")
+        propagated(lambda x: module(x, x, x)[0], [X], 0.1)

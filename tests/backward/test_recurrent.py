@@ -11,7 +11,8 @@ from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
 from moment_calculus.errors import UnsupportedMoments
-from pyro_moments import DeterministicELBO, DVIGuide, Moments, fit, propagate
+from pyro_moments import DeterministicELBO, DVIGuide, fit
+from tests.backward.dependent import check_small_variances, propagated
 from tests.checks.trained import decrease, loss_at, slopes, trained
 
 pytestmark = pytest.mark.filterwarnings("ignore::moment_calculus.errors.DependenceWarning")
@@ -42,23 +43,14 @@ def _flat(part):
     return part if isinstance(part, tuple) else (part,)
 
 
-def moments(weights, scale):
-    return [Moments(w, variance=torch.full_like(w, scale**2)) for w in weights]
-
-
 @pytest.mark.parametrize(("kind", "options"), LAYERS + CELLS)
 def test_small_variances(kind, options):
     torch.manual_seed(0)
     module = kind(2, 3, **options).double()
     shape = (4, 2) if (kind, options) in CELLS else (4, 5, 2)
     program, weights = as_function(module, (torch.randn(shape).double(),))
-    plain = program(*weights)
-    slopes = torch.func.jacrev(program, argnums=tuple(range(len(weights))))(*weights)
-    found = propagate(program, *moments(weights, 1e-5), covariance="backward")
-    for ours, part, slope in zip(found, plain, slopes, strict=True):
-        exact = 1e-10 * sum((s**2).reshape(*part.shape, -1).sum(-1) for s in slope)
-        torch.testing.assert_close(ours.variance, exact, rtol=1e-3, atol=1e-14)
-        torch.testing.assert_close(ours.mean, part.detach(), rtol=1e-7, atol=1e-7)
+    found = propagated(program, weights, 1e-5)
+    check_small_variances(program, weights, found, rtol=1e-3, mean=1e-7)
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
@@ -67,10 +59,7 @@ def test_random_inputs_and_certain_weights(kind):
     module = kind(2, 3, num_layers=2).double().requires_grad_(False)
     x = torch.randn(5, 4, 2).double()
     program = lambda x: module(x)[0]  # noqa: E731
-    slope = torch.func.jacrev(program)(x).flatten(3)
-    found = propagate(program, *moments([x], 1e-5), covariance="backward")
-    exact = 1e-10 * (slope**2).sum(-1)
-    torch.testing.assert_close(found.variance, exact, rtol=1e-3, atol=1e-14)
+    check_small_variances(program, [x], propagated(program, [x], 1e-5), rtol=1e-3)
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
@@ -90,8 +79,8 @@ def test_the_module_is_the_cell_step_by_step(kind):
             hidden.append(state[0] if isinstance(state, tuple) else state)
         return torch.stack(hidden)
 
-    ours = propagate(program, *moments(weights, 0.2), covariance="backward")[0]
-    theirs = propagate(stepwise, *moments(weights, 0.2), covariance="backward")
+    ours = propagated(program, weights, 0.2)[0]
+    theirs = propagated(stepwise, weights, 0.2)
     assert ours.mean.dtype == torch.float32
     torch.testing.assert_close(ours.mean, theirs.mean)
     torch.testing.assert_close(ours.variance, theirs.variance)
@@ -103,7 +92,7 @@ def test_what_is_refused():
     def error(module, inputs, covariance="backward"):
         program, weights = as_function(module, inputs)
         with pytest.raises(UnsupportedMoments) as caught:
-            propagate(program, *moments(weights, 0.1), covariance=covariance)
+            propagated(program, weights, 0.1, covariance)
         return str(caught.value)
 
     packed = pack_sequence([torch.randn(3, 2), torch.randn(2, 2)])

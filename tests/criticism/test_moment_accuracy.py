@@ -126,8 +126,7 @@ def test_functions_whose_moments_are_approximate_are_named(host):
 
     def model(x, y=None):
         p = functions[host.name](x @ weights(host, "weight", 3, 2), -1)
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal(p[:, 0], 0.3), obs=y)
+        host.observe(x, host.dist.Normal(p[:, 0], 0.3), y)
 
     result = accuracy(host, model, X, Y, init_scale=1.0)
     assert [row.operation for row in result][1] == "softmax"
@@ -212,8 +211,7 @@ def network(host, *activations, units=8):
             x = x @ weights(host, f"weight{place}", x.shape[-1], units)
             x = ACTIVATIONS[name][host.name](x + weights(host, f"bias{place}", units))
         f = (x @ weights(host, "weight", x.shape[-1], 1))[:, 0]
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal(f, 0.3), obs=y)
+        host.observe(x, host.dist.Normal(f, 0.3), y)
 
     return model
 

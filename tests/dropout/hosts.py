@@ -30,8 +30,7 @@ def network(host: Any, x: Any, y: Any = None, prior: Any = None) -> None:
     relu = torch.relu if host.name == "pyro" else jax.nn.relu
     h = relu(x @ draw("first", 3, 4) + draw("shift", 4))
     f = h @ draw("last", 4) + draw("level")
-    with host.language.plate("data", len(x)):
-        host.language.sample("obs", host.dist.Normal(f, SCALE), obs=y)
+    host.observe(x, host.dist.Normal(f, SCALE), y)
 
 
 def value_of(name: str, shape: Any) -> np.ndarray:

@@ -81,8 +81,7 @@ def without_hidden_units(host, x, y=None):
     scale = host.language.sample("scale", host.dist.LogNormal(0.3, 1.0))
     first = host.language.sample("first", host.dist.Normal(0.0, scale).expand((3, 4)).to_event(2))
     shift = host.language.sample("shift", host.dist.Normal(0.0, scale).expand((4,)).to_event(1))
-    with host.language.plate("data", len(x)):
-        host.language.sample("obs", host.dist.Normal((x @ first + shift).sum(-1), SCALE), obs=y)
+    host.observe(x, host.dist.Normal((x @ first + shift).sum(-1), SCALE), y)
 
 
 def test_a_prior_with_a_random_scale(host):
@@ -114,8 +113,7 @@ def test_predictions_of_one_layer_are_exact(host, noise):
 
     def regression(host, x, y=None):
         w = host.language.sample("first", host.dist.Normal(0.0, PRIOR).expand((3,)).to_event(1))
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal(x @ w, SCALE), obs=y)
+        host.observe(x, host.dist.Normal(x @ w, SCALE), y)
 
     terms, prediction = evaluated(host, regression, p=P, noise=noise)
     weights = value_of("first", (3,))
@@ -139,32 +137,27 @@ def test_nothing_dropped_is_a_point_estimate(host):
 
 def twice(host, x, y=None):
     w = host.language.sample("w", host.dist.Normal(0.0, 1.0).expand((3, 3)).to_event(2))
-    with host.language.plate("data", len(x)):
-        host.language.sample("obs", host.dist.Normal((host.np.tanh(x @ w) @ w)[:, 0], SCALE), obs=y)
+    host.observe(x, host.dist.Normal((host.np.tanh(x @ w) @ w)[:, 0], SCALE), y)
 
 
 def elsewhere(host, x, y=None):
     w = host.language.sample("w", host.dist.Normal(0.0, 1.0).expand((3, 3)).to_event(2))
-    with host.language.plate("data", len(x)):
-        host.language.sample("obs", host.dist.Normal((x @ w).sum(-1) + w.sum(), SCALE), obs=y)
+    host.observe(x, host.dist.Normal((x @ w).sum(-1) + w.sum(), SCALE), y)
 
 
 def products(host, x, y=None):
     w = host.language.sample("w", host.dist.Normal(0.0, 1.0).expand((3,)).to_event(1))
-    with host.language.plate("data", len(x)):
-        host.language.sample("obs", host.dist.Normal((x * w).sum(-1), SCALE), obs=y)
+    host.observe(x, host.dist.Normal((x * w).sum(-1), SCALE), y)
 
 
 def dependent(host, x, y=None):
     w = host.language.sample("w", host.dist.MultivariateNormal(host.np.zeros(3), host.np.eye(3)))
-    with host.language.plate("data", len(x)):
-        host.language.sample("obs", host.dist.Normal(x @ w, SCALE), obs=y)
+    host.observe(x, host.dist.Normal(x @ w, SCALE), y)
 
 
 def positive(host, x, y=None):
     w = host.language.sample("w", host.dist.LogNormal(0.0, 1.0).expand((3,)).to_event(1))
-    with host.language.plate("data", len(x)):
-        host.language.sample("obs", host.dist.Normal(x @ w, SCALE), obs=y)
+    host.observe(x, host.dist.Normal(x @ w, SCALE), y)
 
 
 REFUSED = {

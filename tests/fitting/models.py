@@ -25,16 +25,7 @@ CURVE = np.sin(2 * INPUTS[:, 0]) + INPUTS[:, 1]
 
 
 class Host:
-    """One of the hosts under the names of both.
-
-    Args:
-        name: of the front end.
-        package: the front end.
-        language: the host.
-        dist: its distributions.
-        np: its arrays.
-        handlers: its effect handlers.
-    """
+    """One of the hosts, its front end ``package``, and its names under those of both."""
 
     def __init__(self, name, package, language, dist, np, handlers):
         self.name, self.package, self.np, self.handlers = name, package, np, handlers
@@ -44,15 +35,18 @@ class Host:
 
     def regression(self, x, y=None):
         """Coefficients under a plate of the rows."""
-        weight = self.weight()
-        with self.language.plate("data", len(x)):
-            return self.language.sample("obs", self.dist.Normal(x @ weight, 0.3), obs=y)
+        return self.observe(x, self.dist.Normal(x @ self.weight(), 0.3), y)
 
     def subsampled(self, x, y=None):
         """The same, scaled by the model itself."""
         weight = self.weight()
         with self.language.plate("data", ROWS, subsample_size=len(x)):
             return self.language.sample("obs", self.dist.Normal(x @ weight, 0.3), obs=y)
+
+    def observe(self, x, fn, y):
+        """Rows of data under a plate."""
+        with self.language.plate("data", len(x)):
+            return self.language.sample("obs", fn, obs=y)
 
     def weight(self):
         prior = self.dist.Normal(0.0, 1.0).expand([3]).to_event(1)

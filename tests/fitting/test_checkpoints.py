@@ -176,8 +176,7 @@ def place(host):
 
     def model(y):
         where = host.language.sample("where", host.dist.Normal(0.0, 2.0))
-        with host.language.plate("data", len(y)):
-            host.language.sample("obs", host.dist.Normal(where, 1.0), obs=y)
+        host.observe(y, host.dist.Normal(where, 1.0), y)
 
     return model
 

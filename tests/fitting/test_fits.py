@@ -37,8 +37,7 @@ def noisy(host):
         prior = host.dist.Normal(0.0, 1.0).expand([x.shape[1]]).to_event(1)
         weight = host.language.sample("weight", prior)
         noise = host.language.param("noise", host.array(1.0), constraint=positive)
-        with host.language.plate("data", len(x)):
-            return host.language.sample("obs", host.dist.Normal(x @ weight, noise), obs=y)
+        return host.observe(x, host.dist.Normal(x @ weight, noise), y)
 
     return model
 

@@ -156,8 +156,7 @@ def test_a_rule_book_that_is_no_bound_is_to_be_acknowledged(host, method):
 
 def test_nothing_to_train_is_refused(host):
     def certain(y):
-        with host.language.plate("data", len(y)):
-            host.language.sample("obs", host.dist.Normal(0.0, 1.0), obs=y)
+        host.observe(y, host.dist.Normal(0.0, 1.0), y)
 
     with pytest.raises(ValueError, match="no parameters: there is nothing to train"):
         host.fit(certain, host.array(Y), method="lbfgs")
@@ -171,8 +170,7 @@ def product_of_sites(host):
 
     def model(y):
         first, second = (host.language.sample(name, host.dist.Normal(0.0, 1.0)) for name in "ab")
-        with host.language.plate("data", len(y)):
-            host.language.sample("obs", host.dist.Normal(first * second, 0.5), obs=y)
+        host.observe(y, host.dist.Normal(first * second, 0.5), y)
 
     return model
 
@@ -217,8 +215,7 @@ def test_an_optimum_with_a_redundant_direction_is_no_saddle(host, method, float6
 
     def model(x, y):
         first, second = (host.language.sample(name, host.dist.Normal(0.0, 1e3)) for name in "ab")
-        with host.language.plate("data", len(y)):
-            host.language.sample("obs", host.dist.Normal((first + second) * x, 0.3), obs=y)
+        host.observe(y, host.dist.Normal((first + second) * x, 0.3), y)
 
     tolerance = 1e-6 if method == "adam" else None
     options = {"method": method, "tolerance": tolerance, "float64": float64, "steps": 4000}

@@ -20,8 +20,7 @@ def counts(host):
         rate = host.array(np.float32(1.0)) * (0.3 * x @ host.weight())
         family = host.dist.Poisson(np.e**rate) if host.name == "numpyro" else None
         family = family or host.dist.Poisson(torch.exp(rate))
-        with host.language.plate("data", len(x)):
-            return host.language.sample("obs", family, obs=y)
+        return host.observe(x, family, y)
 
     return model
 
@@ -83,8 +82,7 @@ def test_half_of_the_rows_count_half(host, name):
 def test_a_constant_by_name_is_no_mini_batch(host):
     def model(x, y=None, mean=None):
         weight = host.weight() + mean[:3]
-        with host.language.plate("data", len(x)):
-            return host.language.sample("obs", host.dist.Normal(x @ weight, 0.3), obs=y)
+        return host.observe(x, host.dist.Normal(x @ weight, 0.3), y)
 
     parts = [dict(zip("xy", host.rows(start, start + 32), strict=True)) for start in (0, 32, 64)]
     mean = host.array(np.zeros(ROWS, np.float32))
@@ -137,8 +135,7 @@ def test_a_checkpoint_of_another_prior_or_objective_is_refused(host, tmp_path):
     def narrow(x, y):
         prior = host.dist.Normal(0.0, 0.01).expand([3]).to_event(1)
         weight = host.language.sample("weight", prior)
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal(x @ weight, 0.3), obs=y)
+        host.observe(x, host.dist.Normal(x @ weight, 0.3), y)
 
     data, options = (host.x, host.y), {"steps": 4, "checkpoint": tmp_path / "checkpoint"}
     host.fit(host.regression, *data, **options)
@@ -167,8 +164,7 @@ def test_running_averages_are_kept_beside_the_parameters(tmp_path):
         options = {"mutable": ["batch_stats"], "input_shape": (1, 3), "train": True}
         network = flax_module("network", Normalised(), **options)
         loc = network(x, train=train) @ host.weight()
-        with host.language.plate("data", len(x)):
-            return host.language.sample("obs", host.dist.Normal(loc, 0.3), obs=y)
+        return host.observe(x, host.dist.Normal(loc, 0.3), y)
 
     held_out = {"x": X, "y": Y, "train": False}
     shifted = X + 3
@@ -188,8 +184,7 @@ def test_sites_may_have_the_names_of_parameters(host, names):
     def model(names, y):
         loc = host.language.sample(names[0], host.dist.Normal(0.0, 2.0))
         scale = host.language.sample(names[1], host.dist.LogNormal(0.0, 1.0))
-        with host.language.plate("data", len(y)):
-            host.language.sample("obs", host.dist.Normal(loc, scale), obs=y)
+        host.observe(y, host.dist.Normal(loc, scale), y)
 
     losses = [
         host.fit(functools.partial(model, sites), host.y, method="newton").loss

@@ -21,8 +21,7 @@ def noisy(host, family="Normal", start=1.0, scales=("sigma",)):
         for name in scales:
             begin = host.array(start) if host.name == "pyro" else start
             scale = scale * host.language.param(name, begin, constraint=positive)
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", getattr(host.dist, family)(x @ value, scale), obs=y)
+        host.observe(x, getattr(host.dist, family)(x @ value, scale), y)
 
     return model
 

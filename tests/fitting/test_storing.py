@@ -76,8 +76,7 @@ def test_a_model_in_double_precision_is_loaded_in_single(tmp_path):
 
     def model(x, y=None):
         weight = host.language.sample("weight", host.dist.Normal(x.new_zeros(3), 1.0).to_event(1))
-        with host.language.plate("data", len(x)):
-            return host.language.sample("obs", host.dist.Normal(x @ weight, 0.5), obs=y)
+        return host.observe(x, host.dist.Normal(x @ weight, 0.5), y)
 
     fit = saved(host, path, model)
     loaded = host.package.load(path, model, host.package.DVIGuide(), host.x)
@@ -103,8 +102,7 @@ def test_parameters_of_the_model_are_saved_too(host, tmp_path):
     def model(x, y=None):
         scale = host.language.param("scale", host.array(0.5))
         loc = x @ host.weight()
-        with host.language.plate("data", len(x)):
-            return host.language.sample("obs", host.dist.Normal(loc, scale), obs=y)
+        return host.observe(x, host.dist.Normal(loc, scale), y)
 
     path = tmp_path / "trained.safetensors"
     fit = saved(host, path, model)
@@ -123,8 +121,7 @@ def test_parameters_of_modules_are_saved_too(tmp_path):
         prior = host.dist.Normal(0.0, 1.0)
         random = random_flax_module("random", linen.Dense(1), prior=prior, **sizes)
         loc = (certain(x) + random(x))[..., 0]
-        with host.language.plate("data", len(x)):
-            return host.language.sample("obs", host.dist.Normal(loc, 0.3), obs=y)
+        return host.observe(x, host.dist.Normal(loc, 0.3), y)
 
     fit = saved(host, path, model)
     loaded = host.package.load(path, model, host.package.DVIGuide(), host.x)

@@ -22,8 +22,7 @@ def linear(host):
     def model(x, y=None):
         prior = host.dist.Normal(host.array(np.zeros(2)), 1.0).to_event(1)
         weight = host.language.sample("weight", prior)
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal(x @ weight, NOISE), obs=y)
+        host.observe(x, host.dist.Normal(x @ weight, NOISE), y)
 
     return model
 

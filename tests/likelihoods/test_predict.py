@@ -38,8 +38,7 @@ def predictions(host, model):
 def test_log_density_is_exact_for_linear_regression(host):
     def model(x, y=None):
         w, b = host.weight(), host.language.sample("b", host.dist.Normal(0.0, 1.0))
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal(x @ w + b, 0.3), obs=y)
+        host.observe(x, host.dist.Normal(x @ w + b, 0.3), y)
 
     predict, median = predictions(host, model)
     mean, variance = X @ median["weight"] + median["b"], 0.09 * (X**2).sum(-1) + 0.18
@@ -77,8 +76,7 @@ def test_every_site_that_is_not_latent(host):
 def observed(host, family):
     def model(x, y=None):
         shift = x * host.weight()
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", family(shift, host.np.eye(3)), obs=y)
+        host.observe(x, family(shift, host.np.eye(3)), y)
 
     guide, x = host.package.DVIGuide(model), host.array(X)
     if host.name == "pyro":  # whose first loss would be refused

@@ -173,8 +173,7 @@ def test_draws_of_the_prior_and_of_its_hierarchy_have_the_density(host):
 def regression(host, prior):
     def model(x, y=None):
         weight = host.language.sample("weight", prior.expand([3]).to_event(1))
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal(x @ weight, 0.3), obs=y)
+        host.observe(x, host.dist.Normal(x @ weight, 0.3), y)
 
     return model
 

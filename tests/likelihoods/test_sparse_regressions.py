@@ -43,8 +43,7 @@ def regression(host, family):
     def model(x, y=None):
         prior = host.package.Horseshoe(SCALE).expand([COLUMNS]).to_event(1)
         f = x @ host.language.sample("weight", prior)
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", likelihood(f), obs=y)
+        host.observe(x, likelihood(f), y)
 
     return model
 

@@ -34,8 +34,7 @@ def of(family):
     def made(host):
         def model(x, y=None):
             weight = host.weight()
-            with host.language.plate("data", len(x)):
-                return host.language.sample("obs", family(host, x @ weight), obs=y)
+            return host.observe(x, family(host, x @ weight), y)
 
         return model
 
@@ -56,8 +55,7 @@ def classes(host):
     def model(x, y=None):
         prior = host.dist.Normal(0.0, 1.0).expand([x.shape[1], 3]).to_event(2)
         weight = host.language.sample("weight", prior)
-        with host.language.plate("data", len(x)):
-            return host.language.sample("obs", host.dist.Categorical(logits=x @ weight), obs=y)
+        return host.observe(x, host.dist.Categorical(logits=x @ weight), y)
 
     return model
 
@@ -67,8 +65,7 @@ def other(host):
 
     def model(x, y=None):
         slope = host.language.sample("slope", host.dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-        with host.language.plate("data", len(x)):
-            return host.language.sample("obs", host.dist.Normal(x @ slope, 0.3), obs=y)
+        return host.observe(x, host.dist.Normal(x @ slope, 0.3), y)
 
     return model
 
@@ -92,8 +89,7 @@ def vector_by_row(host):
         weight = host.weight()
         prior = host.dist.Normal(0.0, 1.0).expand([len(x)]).to_event(1)
         mean = x @ weight + host.language.sample("effect", prior)
-        with host.language.plate("data", len(x)):
-            return host.language.sample("obs", host.dist.Normal(mean, 1.0), obs=y)
+        return host.observe(x, host.dist.Normal(mean, 1.0), y)
 
     return model
 
@@ -104,8 +100,7 @@ def grouped(host):
     def model(group, y=None):
         with host.language.plate("groups", 4):
             mean = host.language.sample("mean", host.dist.Normal(0.0, 1.0))
-        with host.language.plate("data", len(group)):
-            return host.language.sample("obs", host.dist.Normal(mean[group], 1.0), obs=y)
+        return host.observe(group, host.dist.Normal(mean[group], 1.0), y)
 
     return model
 
@@ -116,8 +111,7 @@ def random_scale(host):
     def model(x, y=None):
         mean = x @ host.weight()
         scale = host.language.sample("scale", host.dist.HalfNormal(1.0))
-        with host.language.plate("data", len(x)):
-            return host.language.sample("obs", host.dist.Normal(mean, scale), obs=y)
+        return host.observe(x, host.dist.Normal(mean, scale), y)
 
     return model
 

@@ -55,8 +55,7 @@ def test_doubles_stay_where_the_model_draws_doubles():
     def model(x, y=None):
         prior = host.dist.Normal(x.new_zeros(3), 1.0).to_event(1)
         weight = host.language.sample("weight", prior)
-        with host.language.plate("data", len(x)):
-            return host.language.sample("obs", host.dist.Normal(x @ weight, 0.5), obs=y)
+        return host.observe(x, host.dist.Normal(x @ weight, 0.5), y)
 
     fitted_in_doubles = fit(host, model, *doubles, steps=1)
     assert {part.dtype for part in fitted_in_doubles.params.values()} == {torch.float64}

@@ -86,8 +86,7 @@ def test_groups_that_the_model_has_not_are_named_in_pyro():
     def model(group, y=None):
         with host.language.plate("groups", 3):
             mean = host.language.sample("mean", host.dist.Normal(0.0, 1.0))
-        with host.language.plate("data", len(group)):
-            return host.language.sample("obs", host.dist.Normal(mean[group], 1.0), obs=y)
+        return host.observe(group, host.dist.Normal(mean[group], 1.0), y)
 
     found = fitted(host, model, COUNTS % 3, OUT)
     with pytest.raises(TypeError, match="is 7, of 3 entries: count groups from 0"):

@@ -15,6 +15,12 @@ def data(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return x, (np.sin(x[:, 0]) + 0.5 * x[:, 1] + 0.2 * noise).astype(np.float32)
 
 
+def observe(x, fn, y):
+    """Rows of data under a plate."""
+    with numpyro.plate("data", len(x)):
+        return numpyro.sample("obs", fn, obs=y)
+
+
 def dense(name: str, x: jax.Array, outputs: int) -> jax.Array:
     shape = [x.shape[-1], outputs]
     weight = numpyro.sample(f"{name}_weight", dist.Normal(0.0, 1.0).expand(shape).to_event(2))
@@ -25,13 +31,11 @@ def dense(name: str, x: jax.Array, outputs: int) -> jax.Array:
 def network(x, y=None):
     """A hidden layer, one output and Gaussian noise."""
     mean = dense("last", jax.nn.relu(dense("hidden", x, HIDDEN)), 1)[:, 0]
-    with numpyro.plate("data", len(x)):
-        return numpyro.sample("obs", dist.Normal(mean, 0.3), obs=y)
+    return observe(x, dist.Normal(mean, 0.3), y)
 
 
 def linear_regression(x, y=None):
     """Bayesian linear regression with a vector site."""
     w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([INPUTS]).to_event(1))
     b = numpyro.sample("b", dist.Normal(0.0, 1.0))
-    with numpyro.plate("data", len(x)):
-        return numpyro.sample("obs", dist.Normal(x @ w + b, 0.3), obs=y)
+    return observe(x, dist.Normal(x @ w + b, 0.3), y)

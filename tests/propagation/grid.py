@@ -38,8 +38,7 @@ def linear(host):
     def model(x, y):
         bias = host.language.sample("bias", host.dist.Normal(0.0, 1.0))
         loc = x @ host.weight() + bias
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal(loc, NOISE), obs=y)
+        host.observe(x, host.dist.Normal(loc, NOISE), y)
 
     return model
 
@@ -54,8 +53,7 @@ def network(host):
 
         hidden = host.np.tanh(x @ weight("a", INPUTS, HIDDEN) + weight("b", HIDDEN))
         loc = (hidden @ weight("c", HIDDEN, 1) + weight("d", 1))[:, 0]
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal(loc, NOISE), obs=y)
+        host.observe(x, host.dist.Normal(loc, NOISE), y)
 
     return model
 

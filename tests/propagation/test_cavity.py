@@ -230,7 +230,6 @@ def vectors(host):
     def model(x, y):
         prior = host.dist.Normal(0.0, 1.0).expand([1]).to_event(1)
         loc = x[:, None] @ host.language.sample("weight", prior)
-        with host.language.plate("data", len(y)):
-            host.language.sample("obs", host.dist.Normal(loc, NOISE), obs=y)
+        host.observe(y, host.dist.Normal(loc, NOISE), y)
 
     return model

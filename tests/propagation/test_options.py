@@ -127,8 +127,7 @@ def test_a_discrete_site_that_is_to_be_drawn(host):
 
     def model(x, y):
         loc = x @ latent()
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal(loc, 1.0), obs=y)
+        host.observe(x, host.dist.Normal(loc, 1.0), y)
 
     elbo = host.package.DeterministicELBO(propagation="sampled")
     refusal = refused(host, elbo, model, guide=lambda *_: latent())

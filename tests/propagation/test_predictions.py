@@ -20,8 +20,7 @@ WEIGHT = rng.normal(size=3), np.array([0.5, 0.3, 0.8])
 
 
 def plain(host, f, y):
-    with host.language.plate("data", len(f)):
-        return host.language.sample("obs", host.dist.Normal(f, 0.6), obs=y)
+    return host.observe(f, host.dist.Normal(f, 0.6), y)
 
 
 def classes(host, f, y):
@@ -38,8 +37,7 @@ def repeated(host, f, y):
 
 
 def positive(host, f, y):
-    with host.language.plate("data", len(f)):
-        return host.language.sample("obs", host.dist.LogNormal(0.3 * f, 0.4), obs=y)
+    return host.observe(f, host.dist.LogNormal(0.3 * f, 0.4), y)
 
 
 LIKELIHOODS = {

@@ -45,8 +45,7 @@ PROGRAMS = {
 def model_of(host, program):
     def model(x, y):
         weight = host.weight()
-        with host.language.plate("data", len(y)):
-            host.language.sample("obs", host.dist.Normal(program(x, weight), NOISE), obs=y)
+        host.observe(y, host.dist.Normal(program(x, weight), NOISE), y)
 
     return model
 

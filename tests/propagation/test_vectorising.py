@@ -49,8 +49,7 @@ LOOPED = (read, branched, masked, normalised, in_place)
 def model_of(host, function):
     def model(x, y=None):
         loc = function(x @ host.weight())
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal(loc, 1.0), obs=y)
+        host.observe(x, host.dist.Normal(loc, 1.0), y)
 
     return model
 
@@ -209,8 +208,7 @@ def test_particles_of_such_guide_sites(posterior):
     def model(x, y=None):
         value = host.language.sample("scale", fn(torch.tensor(1.0))).reshape(-1)
         scale = value @ torch.arange(1.0, 1 + len(value))
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal(x.sum(-1) * scale, 1.0), obs=y)
+        host.observe(x, host.dist.Normal(x.sum(-1) * scale, 1.0), y)
 
     def guide(x, y=None):
         size = host.language.param("size", torch.tensor(2.0), constraint=dist.constraints.positive)

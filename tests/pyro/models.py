@@ -16,6 +16,12 @@ def data(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     return x, torch.sin(x[:, 0]) + 0.5 * x[:, 1] + 0.2 * noise
 
 
+def observe(x, fn, y):
+    """Rows of data under a plate."""
+    with pyro.plate("data", len(x)):
+        return pyro.sample("obs", fn, obs=y)
+
+
 def make_bayesian(module: nn.Module) -> nn.Module:
     """Turn every Linear of a module Bayesian, as Pyro's tutorials do."""
     pyro.nn.module.to_pyro_module_(module)
@@ -36,8 +42,7 @@ class Regression(PyroModule):
 
     def forward(self, x, y=None):
         mean = self.network(x).squeeze(-1)
-        with pyro.plate("data", x.shape[0]):
-            return pyro.sample("obs", dist.Normal(mean, 0.3), obs=y)
+        return observe(x, dist.Normal(mean, 0.3), y)
 
 
 def sequential(hidden_layers: int = 1, activation: type[nn.Module] = nn.ReLU) -> Regression:
@@ -54,8 +59,7 @@ def plain_function(x, y=None):
     w2 = pyro.sample("w2", dist.Normal(0.0, 1.0).expand([HIDDEN, 1]).to_event(2))
     hidden = torch.relu(x @ w1 + b1)
     mean = (hidden @ w2)[:, 0]
-    with pyro.plate("data", x.shape[0]):
-        return pyro.sample("obs", dist.Normal(mean, 0.3), obs=y)
+    return observe(x, dist.Normal(mean, 0.3), y)
 
 
 class Residual(nn.Module):
@@ -99,8 +103,7 @@ def with_precision(x, y):
     """A linear regression whose noise has a precision that is latent."""
     w = pyro.sample("w", standard())
     precision = pyro.sample("precision", dist.Gamma(2.0, 1.0))
-    with pyro.plate("data", len(x)):
-        pyro.sample("obs", dist.Normal(x @ w, precision.rsqrt()), obs=y)
+    observe(x, dist.Normal(x @ w, precision.rsqrt()), y)
 
 
 def subsampled(x, y, size=20):
@@ -114,8 +117,7 @@ def linear_regression(x, y=None):
     """Bayesian linear regression with a vector site."""
     w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([INPUTS]).to_event(1))
     b = pyro.sample("b", dist.Normal(0.0, 1.0))
-    with pyro.plate("data", x.shape[0]):
-        return pyro.sample("obs", dist.Normal(x @ w + b, 0.3), obs=y)
+    return observe(x, dist.Normal(x @ w + b, 0.3), y)
 
 
 class Heteroscedastic(PyroModule):
@@ -143,5 +145,4 @@ class Classifier(PyroModule):
 
     def forward(self, x, y=None):
         logits = self.network(x)
-        with pyro.plate("data", x.shape[0]):
-            return pyro.sample("obs", dist.Categorical(logits=logits), obs=y)
+        return observe(x, dist.Categorical(logits=logits), y)

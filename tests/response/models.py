@@ -30,8 +30,7 @@ def generalised(host, regression):
         prior = dist.Normal(host.array(regression.prior_loc), host.array(regression.prior_scale))
         weight = host.language.sample("weight", prior.to_event(1))
         host.language.deterministic("twice", 2 * weight)
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", likelihoods[regression.kind](x @ weight), obs=y)
+        host.observe(x, likelihoods[regression.kind](x @ weight), y)
 
     return model
 

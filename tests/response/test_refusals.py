@@ -34,8 +34,7 @@ def product(host):
     def model(y):
         left = host.language.sample("left", host.dist.Normal(0.0, 1.0))
         right = host.language.sample("right", host.dist.Normal(0.0, 1.0))
-        with host.language.plate("data", len(y)):
-            host.language.sample("obs", host.dist.Normal(left * right, NOISE), obs=y)
+        host.observe(y, host.dist.Normal(left * right, NOISE), y)
 
     return model
 
@@ -55,8 +54,7 @@ def overlapping(host):
     def model(y):
         flat = host.dist.ImproperUniform(host.dist.constraints.real, (), ())
         left, right = (host.language.sample(name, flat) for name in ("left", "right"))
-        with host.language.plate("data", len(y)):
-            host.language.sample("obs", host.dist.Normal(left + right, NOISE), obs=y)
+        host.observe(y, host.dist.Normal(left + right, NOISE), y)
 
     return model
 

@@ -23,8 +23,7 @@ def located(host):
     def model(y):
         loc = host.language.sample("loc", host.dist.Normal(0.0, 2.0))
         scale = host.language.sample("scale", host.dist.LogNormal(0.0, 1.0))
-        with host.language.plate("data", len(y)):
-            host.language.sample("obs", host.dist.Normal(loc, scale), obs=y)
+        host.observe(y, host.dist.Normal(loc, scale), y)
 
     return model
 
@@ -88,8 +87,7 @@ def test_ordered_cut_points_are_corrected_by_their_coordinates(host):
         )
         host.language.sample("cuts", ordered)
         loc = host.language.sample("loc", host.dist.Normal(0.0, 2.0))
-        with host.language.plate("data", len(y)):
-            host.language.sample("obs", host.dist.Normal(loc, 1.0), obs=y)
+        host.observe(y, host.dist.Normal(loc, 1.0), y)
 
     with doubles(host):
         response = response_of(host, model, host.array(Y.astype(float)))

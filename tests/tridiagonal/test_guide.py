@@ -38,8 +38,7 @@ def regression(host, size=5):
     def model(x, y=None):
         prior = host.dist.Normal(0.0, 1.0).expand([size]).to_event(1)
         weight = host.language.sample("weight", prior)
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal(x @ weight, NOISE), obs=y)
+        host.observe(x, host.dist.Normal(x @ weight, NOISE), y)
 
     return model
 
@@ -55,8 +54,7 @@ def network(host):
         hidden = host.np.tanh(x @ draw("first", 4, 3).T + draw("shift", 4))
         scale = host.language.sample("scale", host.dist.LogNormal(-1.0, 0.1))
         loc = (hidden @ draw("last", 4, 1))[:, 0] + draw("level")
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal(loc, scale), obs=y)
+        host.observe(x, host.dist.Normal(loc, scale), y)
 
     return model
 

@@ -94,8 +94,7 @@ def model_of(host: Any, unit: Unit) -> Callable:
         w = host.language.sample("w", host.dist.Normal(zeros, 1.0).to_event(2))
         s = host.language.sample("s", host.dist.Normal(zeros[0, 0], 1.0))
         outputs = unit.draw(host, x @ w + s * array(host, SHARED)) @ array(host, CONTRASTS)
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal(outputs, 1.0).to_event(1), obs=y)
+        host.observe(x, host.dist.Normal(outputs, 1.0).to_event(1), y)
 
     return model
 

@@ -40,8 +40,7 @@ def network(host, unit, layers):
             inputs = unit.draw(host, inputs @ w + b)
         zeros = array(host, np.zeros(10, np.float32))
         w = host.language.sample("w", host.dist.Normal(zeros, 1.0).to_event(1))
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal(inputs @ w, 0.3), obs=y)
+        host.observe(x, host.dist.Normal(inputs @ w, 0.3), y)
 
     return model
 

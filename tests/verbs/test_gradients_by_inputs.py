@@ -29,8 +29,7 @@ def model_and_guide(family):
         first = host.language.sample("first", prior.expand([2, 3]).to_event(2))
         last = host.language.sample("last", prior.expand([3, 3]).to_event(2))
         out = torch.tanh(x @ first) @ last
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", FAMILIES[family](host.dist, out), obs=y)
+        host.observe(x, FAMILIES[family](host.dist, out), y)
 
     guide = host.package.DVIGuide(init_scale=0.4)
     return host, model, guide

@@ -37,8 +37,7 @@ def test_it_binds_the_user_s_model_where_particles_are_a_plate():
 
     def slope(x):
         weight = host.language.sample("weight", host.dist.Normal(0.0, 1.0))
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal(weight, 1.0), obs=x)
+        host.observe(x, host.dist.Normal(weight, 1.0), x)
 
     loss = infer.Trace_ELBO(num_particles=3, vectorize_particles=True, max_plate_nesting=1)
     infer.SVI(slope, guide, pyro.optim.Adam({"lr": 0.1}), loss).step(host.y)
@@ -101,8 +100,7 @@ def test_a_model_in_double_precision_keeps_its_guide_so():
     def model(x, y=None):
         prior = host.dist.Normal(x.new_zeros(3), 1.0).to_event(1)
         weight = host.language.sample("weight", prior)
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal(x @ weight, 0.3), obs=y)
+        host.observe(x, host.dist.Normal(x @ weight, 0.3), y)
 
     result = host.fit(model, x, y, steps=2, float64=True)
     predictive = host.language.infer.Predictive(model, guide=result.guide, num_samples=3)

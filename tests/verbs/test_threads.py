@@ -48,8 +48,7 @@ def test_what_a_prediction_computes_later_is_of_its_own_precision():
 
     def counts(x, y=None):
         rate = (x @ host.weight()).exp()
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Poisson(rate), obs=y)
+        host.observe(x, host.dist.Poisson(rate), y)
 
     result = host.fit(counts, host.x, host.y.abs().round(), steps=2)
     prediction = host.package.predict(counts, result, host.x[:3])["obs"]

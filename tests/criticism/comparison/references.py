@@ -44,8 +44,7 @@ def improper(host):
         size = torch.Size([3])
         flat = host.dist.ImproperUniform(host.dist.constraints.real, size[:0], size)
         weight = host.language.sample("weight", flat)
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal(x @ weight, NOISE), obs=y)
+        host.observe(x, host.dist.Normal(x @ weight, NOISE), y)
 
     return model
 
@@ -55,8 +54,7 @@ def noisy(host):
 
     def model(x, y=None):
         weight, noise = host.weight(), torch.randn(x.shape)
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal((x + noise) @ weight, NOISE), obs=y)
+        host.observe(x, host.dist.Normal((x + noise) @ weight, NOISE), y)
 
     return model
 
@@ -66,8 +64,7 @@ def softplus(host, loc, scale):
 
     def model(x, y=None):
         noise = host.language.sample("scale", host.dist.HalfNormal(1.0))
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal(0.0, noise), obs=y)
+        host.observe(x, host.dist.Normal(0.0, noise), y)
 
     def guide(x, y=None):
         transform = host.dist.transforms.SoftplusTransform()

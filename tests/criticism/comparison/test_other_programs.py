@@ -34,8 +34,7 @@ def with_parameter(host):
 
     def model(x, y=None):
         weight, scale = host.weight(), noise_parameter(host, 5.0)
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal(x @ weight, scale), obs=y)
+        host.observe(x, host.dist.Normal(x @ weight, scale), y)
 
     return model
 
@@ -62,8 +61,7 @@ def of_two(host):
         shifts = host.array(np.array([-0.1, 0.1]))
         parts = host.dist.Normal((x @ weight)[:, None] + shifts, NOISE)
         noise = host.dist.MixtureSameFamily(host.dist.Categorical(shares), parts)
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", noise, obs=y)
+        host.observe(x, noise, y)
 
     return model
 

@@ -34,8 +34,7 @@ def scaled(host):
     def model(x, y=None):
         weight = host.weight()
         scale = host.language.sample("scale", host.dist.HalfNormal(1.0))
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal(x @ weight, scale), obs=y)
+        host.observe(x, host.dist.Normal(x @ weight, scale), y)
 
     return model
 

@@ -105,8 +105,7 @@ def test_observations_that_are_fewer_than_their_plate(host):
 
     def model(x, y=None):
         weight = host.weight()
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal(x @ weight, NOISE), obs=y)
+        host.observe(x, host.dist.Normal(x @ weight, NOISE), y)
 
     data = convert(host, guide_of(host), model, X, np.array(0.5))
     assert shapes(data.log_likelihood) == {"obs": drawn(data=20)}
@@ -153,8 +152,7 @@ def test_an_improper_prior_is_left_out(host):
         with host.language.plate("columns", 3):
             improper = host.dist.ImproperUniform(real, (), ())
             weight = host.language.sample("weight", improper)
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal(x @ weight, NOISE), obs=y)
+        host.observe(x, host.dist.Normal(x @ weight, NOISE), y)
 
     def guide(x, y=None):
         with host.language.plate("columns", 3):

@@ -20,8 +20,7 @@ def regression(host, noise=0.5):
     def model(x, y=None):
         prior = host.dist.Normal(0.0, 10.0).expand([x.shape[1]]).to_event(1)
         weight = host.language.sample("weight", prior)
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal(x @ weight, noise), obs=y)
+        host.observe(x, host.dist.Normal(x @ weight, noise), y)
 
     return model
 
@@ -114,8 +113,7 @@ def test_classes_are_diagnosed_by_their_probabilities(host):
     def model(x, y=None):
         prior = host.dist.Normal(0.0, 1.0).expand([2]).to_event(1)
         weight = host.language.sample("weight", prior)
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Bernoulli(logits=x @ weight), obs=y)
+        host.observe(x, host.dist.Bernoulli(logits=x @ weight), y)
 
     chance = 1 / (1 + np.exp(-APART @ [1.0, -2.0]))
     y = (np.random.default_rng(0).uniform(size=ROWS) < chance).astype(float)

@@ -24,8 +24,7 @@ def diagnosed(host, family, y, slope=True):
         level = host.language.sample("level", host.dist.Normal(0.0, 2.0))
         normal = host.dist.Normal(0.0, 2.0)
         x = x * (host.language.sample("slope", normal) if slope else 0.0)
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", family(level + x), obs=y)
+        host.observe(x, family(level + x), y)
 
     with doubles(host):
         data = [host.array(X), host.array(y)]

@@ -28,8 +28,7 @@ def masked(host):
     def model(x, y=None):
         weight = host.weight()
         fn = host.dist.Normal(x @ weight, NOISE).mask(host.array(SHOWN))
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", fn, obs=y)
+        host.observe(x, fn, y)
 
     return model
 

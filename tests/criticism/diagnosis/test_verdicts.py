@@ -39,8 +39,7 @@ def test_linear_response_that_is_too_wide_is_called_so(host):
 def located(host, prior=1.0):
     def model(y):
         mu = host.language.sample("mu", host.dist.Normal(0.0, prior))
-        with host.language.plate("data", len(y)):
-            host.language.sample("obs", host.dist.Normal(mu, 1.0), obs=y)
+        host.observe(y, host.dist.Normal(mu, 1.0), y)
 
     return model
 

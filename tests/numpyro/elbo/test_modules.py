@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 import numpyro.distributions as dist
 import pytest
 from flax import linen, nnx
@@ -28,8 +27,7 @@ def prior(name, shape):
 
 
 def observe(mean, y):
-    with numpyro.plate("data", len(mean)):
-        return numpyro.sample("obs", dist.Normal(mean, 0.3), obs=y)
+    return models.observe(mean, dist.Normal(mean, 0.3), y)
 
 
 class Linen(linen.Module):

@@ -154,8 +154,7 @@ def test_conditional_guide_sites_in_plates():
 def root_of_a_rate(x, y):
     w = weights()
     precision = numpyro.sample("precision", dist.Gamma(2.0, 1.0))
-    with numpyro.plate("data", len(x)):
-        numpyro.sample("obs", dist.Normal(x @ w, jax.lax.rsqrt(precision)), obs=y)
+    models.observe(x, dist.Normal(x @ w, jax.lax.rsqrt(precision)), y)
 
 
 def gamma_guide(x, y):

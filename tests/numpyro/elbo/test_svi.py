@@ -111,8 +111,7 @@ def test_mutable_state_is_carried_and_static_arguments_are_passed():
         w = numpyro.sample("w", numpyro.distributions.Normal(0, 1).expand([3]).to_event(1))
         calls = numpyro.primitives.mutable("calls", {"count": jnp.zeros(())})
         calls["count"] = calls["count"] + 1
-        with numpyro.plate("data", len(x)):
-            numpyro.sample("obs", numpyro.distributions.Normal(x @ w, noise), obs=y)
+        models.observe(x, numpyro.distributions.Normal(x @ w, noise), y)
 
     x, y = models.data()
     svi = SVI(model, DVIGuide(), DeterministicELBO(), noise=0.3)

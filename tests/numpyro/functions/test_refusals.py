@@ -41,8 +41,7 @@ def inside(x, y):
 
 def linear(x, y):
     w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-    with numpyro.plate("data", len(x)):
-        numpyro.sample("obs", dist.Normal(x @ w, 1.0), obs=y)
+    models.observe(x, dist.Normal(x @ w, 1.0), y)
 
 
 def scalar(step: Callable[[Any], Any]) -> Callable:

@@ -35,15 +35,13 @@ DRAWS = 1500
 def linear(x, y):
     w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
     b = numpyro.sample("b", dist.Normal(0.5, 2.0))
-    with numpyro.plate("data", x.shape[0]):
-        numpyro.sample("obs", dist.Normal(x @ w + b, 0.3), obs=y)
+    models.observe(x, dist.Normal(x @ w + b, 0.3), y)
 
 
 def with_noise(x, y):
     w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
     noise = numpyro.sample("noise", dist.LogNormal(-0.5, 0.5))
-    with numpyro.plate("data", x.shape[0]):
-        numpyro.sample("obs", dist.Normal(x @ w, noise), obs=y)
+    models.observe(x, dist.Normal(x @ w, noise), y)
 
 
 def at_ones(site=None):

@@ -54,8 +54,7 @@ def test_sites_of_local_latents_and_of_new_plates():
 def test_constants_of_numpy_as_cut_points_under_jit():
     def ordinal(x, y=None):
         fn = dist.OrderedLogistic(x @ weights(), np.array([-0.5, 0.6]))
-        with numpyro.plate("data", len(x)):
-            numpyro.sample("obs", fn, obs=y)
+        models.observe(x, fn, y)
 
     guide, params = prepared(ordinal, X, jnp.zeros(len(X), int))
 

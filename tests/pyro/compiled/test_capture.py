@@ -38,8 +38,7 @@ def test_arguments_may_coincide():
 
     def model(x, y):
         w = pyro.sample("w", dist.Normal(0.0, 1.0))
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Normal(w * x, 0.5), obs=y)
+        models.observe(x, dist.Normal(w * x, 0.5), y)
 
     elbo, eager, guide = make(), DeterministicELBO(), DVIGuide()
     _, y = models.data()
@@ -169,8 +168,7 @@ SCHEDULE = Schedule()
 
 def scheduled(x, y):
     w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-    with pyro.plate("data", len(x)):
-        pyro.sample("obs", dist.Normal(x @ w, SCHEDULE.noise), obs=y)
+    models.observe(x, dist.Normal(x @ w, SCHEDULE.noise), y)
 
 
 def test_globals_and_handlers_are_watched(monkeypatch):

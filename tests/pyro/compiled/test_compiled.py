@@ -37,8 +37,7 @@ def repeated(x, y):
     hidden = torch.relu(torch.relu(x @ first) @ second)
     rows = torch.arange(len(x)).div(2, rounding_mode="floor")[:, None].expand(hidden.shape)
     sums = torch.ones(len(x), dtype=x.dtype) @ torch.take_along_dim(hidden, rows, 0)
-    with pyro.plate("data", len(y)):
-        pyro.sample("obs", dist.Normal(sums, 1.0), obs=y)
+    models.observe(y, dist.Normal(sums, 1.0), y)
 
 
 def labels(y):
@@ -86,8 +85,7 @@ def _assert_equals_the_eager_program(kind, covariance):
 def neuron(x, y):
     w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
     b = pyro.sample("b", dist.Normal(0.0, 1.0))
-    with pyro.plate("data", len(x)):
-        pyro.sample("obs", dist.Normal(b * torch.relu(x @ w), 0.3), obs=y)
+    models.observe(x, dist.Normal(b * torch.relu(x @ w), 0.3), y)
 
 
 def test_svi_trains_as_the_eager_program_does():

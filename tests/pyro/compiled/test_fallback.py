@@ -36,8 +36,7 @@ def test_control_flow_falls_back(kind):
         level = {"outside": threshold, "derived": 2 * threshold, "argument": x.mean()}[kind]
         scale = 0.5 if level > -10 else 1.0
         w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Normal(x @ w, scale), obs=y)
+        models.observe(x, dist.Normal(x @ w, scale), y)
 
     assert_falls_back(model, "depends on the values of tensors", X, Y)
 
@@ -85,8 +84,7 @@ def test_numbers_that_change_at_every_call_fall_back():
 
     def model(x, y, noise):
         w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Normal(x @ w, noise), obs=y)
+        models.observe(x, dist.Normal(x @ w, noise), y)
 
     steps = [float(step) for step in range(1, 13)]
     with pytest.warns(CaptureWarning, match="pass as a tensor what differs") as caught:

@@ -93,8 +93,7 @@ def test_data_in_columns_is_the_same_network():
             mean = last @ torch.relu(w2 @ torch.relu(w1 @ x.T))
         else:
             mean = torch.relu(torch.relu(x @ w1.T) @ w2.T) @ last
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Normal(mean, 0.3), obs=y)
+        models.observe(x, dist.Normal(mean, 0.3), y)
 
     guide, elbo = DVIGuide(init_scale=0.3), DeterministicELBO()
     rows = elbo.loss(partial(network, columns=False), guide, X, Y)

@@ -109,8 +109,7 @@ class Words(PyroModule):
 
     def forward(self, words, y=None):
         mean = self.last(self.table(words)).squeeze(-1)
-        with pyro.plate("data", len(words)):
-            return pyro.sample("obs", dist.Normal(mean, 0.3), obs=y)
+        return models.observe(words, dist.Normal(mean, 0.3), y)
 
 
 def test_embedding():

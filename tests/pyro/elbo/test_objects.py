@@ -33,8 +33,7 @@ def sites_of_every_shape(x, y=None):
     with pyro.plate("rows", 2, dim=-2), pyro.plate("columns", 5, dim=-1):
         m = pyro.sample("m", dist.Normal(0.0, 1.0).expand([6]).to_event(1))
     del t, m
-    with pyro.plate("data", len(x)):
-        return pyro.sample("obs", dist.Normal((x * w).sum(-1), noise), obs=y)
+    return models.observe(x, dist.Normal((x * w).sum(-1), noise), y)
 
 
 SHAPES = {"noise": (), "w": (3,), "t": (4,), "m": (2, 5, 6)}

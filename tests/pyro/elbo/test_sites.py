@@ -35,8 +35,7 @@ def test_kl_annealing_on_the_model_alone():
     def model(x, y):
         with poutine.scale(scale=0.3):
             w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Normal(x @ w, 0.5), obs=y)
+        models.observe(x, dist.Normal(x @ w, 0.5), y)
 
     def guide(x, y):
         loc = pyro.param("loc", torch.ones(3))
@@ -79,8 +78,7 @@ def test_event_dimensions_of_observations():
 
     def model(x, y):
         w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3, 2]).to_event(2))
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Normal(x @ w, 0.5).to_event(1), obs=y)
+        models.observe(x, dist.Normal(x @ w, 0.5).to_event(1), y)
 
     assert_equals_trace_elbo(model, DVIGuide(), X, targets)
 
@@ -89,8 +87,7 @@ def test_log_scale_site_drives_the_noise():
     def model(x, y):
         w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
         log_scale = pyro.sample("log_scale", dist.Normal(0.0, 1.0))
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Normal((x * w).sum(-1), torch.exp(log_scale)), obs=y)
+        models.observe(x, dist.Normal((x * w).sum(-1), torch.exp(log_scale)), y)
 
     assert_equals_vectorised_trace_elbo(model, DVIGuide(init_scale=0.3), X, Y)
 
@@ -123,8 +120,7 @@ def test_guide_with_a_linear_gaussian_conditional_is_exact():
     def model(x, y):
         a = pyro.sample("a", dist.Normal(0.0, 1.0))
         b = pyro.sample("b", dist.Normal(a, 2.0))
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Normal(a + b * x[:, 0], 0.5), obs=y)
+        models.observe(x, dist.Normal(a + b * x[:, 0], 0.5), y)
 
     def guide(x, y):
         a = pyro.sample("a", dist.Normal(0.3, 0.7))

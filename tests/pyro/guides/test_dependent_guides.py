@@ -43,8 +43,7 @@ def layer(*shape):
         weight = pyro.sample("w", dist.Normal(torch.zeros(shape), 1.0).to_event(2))
         bias = pyro.sample("b", dist.Normal(torch.full((1,), 0.5), 2.0).to_event(1))
         output = F.linear(x, weight, bias) if shape[0] == 1 else x @ weight + bias
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Normal(output.squeeze(-1), 0.3), obs=y)
+        models.observe(x, dist.Normal(output.squeeze(-1), 0.3), y)
 
     return model
 

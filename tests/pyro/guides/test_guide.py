@@ -57,8 +57,7 @@ def test_locations_start_within_the_prior():
     def model(x, y):
         tight = pyro.sample("tight", dist.Normal(3.0, 1e-3).expand([3]).to_event(1))
         scalar = pyro.sample("scalar", dist.Normal(-2.0, 1.0))
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Normal(x @ tight + scalar, 1.0), obs=y)
+        models.observe(x, dist.Normal(x @ tight + scalar, 1.0), y)
 
     median = trained(model).median()
     assert torch.allclose(median["tight"], torch.tensor(3.0), atol=0.01)
@@ -76,8 +75,7 @@ def test_a_custom_initialiser_is_used():
 def test_transformed_sites_live_on_their_support():
     def model(x, y):
         noise = pyro.sample("noise", dist.LogNormal(0.0, 1.0))
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Normal(0.0, noise), obs=y)
+        models.observe(x, dist.Normal(0.0, noise), y)
 
     guide = trained(model, init_scale=0.4)
     assert (guide.sample_posterior(100)["noise"] > 0).all()
@@ -172,8 +170,7 @@ def test_a_site_is_named_like_an_attribute_of_a_module(name):
 def regression(x, y=None):
     weight = pyro.sample("layer.weight", dist.Normal(torch.zeros(2), 1.0).to_event(1))
     noise = pyro.sample("noise", dist.Gamma(2.0, 2.0))
-    with pyro.plate("data", len(x)):
-        pyro.sample("obs", dist.Normal(x @ weight, noise), obs=y)
+    models.observe(x, dist.Normal(x @ weight, noise), y)
 
 
 def after_training():

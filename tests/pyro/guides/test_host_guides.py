@@ -30,15 +30,13 @@ SCALE = 0.2
 def linear(x, y):
     w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
     b = pyro.sample("b", dist.Normal(0.5, 2.0))
-    with pyro.plate("data", x.shape[0]):
-        pyro.sample("obs", dist.Normal(x @ w + b, 0.3), obs=y)
+    models.observe(x, dist.Normal(x @ w + b, 0.3), y)
 
 
 def with_noise(x, y):
     w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
     noise = pyro.sample("noise", dist.LogNormal(-0.5, 0.5))
-    with pyro.plate("data", x.shape[0]):
-        pyro.sample("obs", dist.Normal(x @ w, noise), obs=y)
+    models.observe(x, dist.Normal(x @ w, noise), y)
 
 
 def at_ones(site):

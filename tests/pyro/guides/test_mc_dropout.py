@@ -190,8 +190,7 @@ def test_initial_values_of_modules_are_no_second_use():
     def model(x, y=None):
         w = pyro.sample("w", dist.Normal(0.0, 1.0).expand((4,)).to_event(1))
         layer = pyro.module("layer", nn.Linear(3, 4), update_module_params=True)
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Normal(layer(x) @ w, 0.3), obs=y)
+        models.observe(x, dist.Normal(layer(x) @ w, 0.3), y)
 
     guide, elbo = MCDropoutGuide(), DeterministicELBO()
     assert elbo.loss(model, guide, X, Y) == elbo.loss(model, guide, X, Y)

@@ -63,8 +63,7 @@ def test_elbo_of_a_linear_model_is_exact(name):
 
 def classifier(x, y=None):
     w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3, 4]).to_event(2))
-    with pyro.plate("data", len(x)):
-        pyro.sample("obs", dist.Categorical(logits=x @ w), obs=y)
+    models.observe(x, dist.Categorical(logits=x @ w), y)
 
 
 def test_sampled_logits_are_unbiased():
@@ -88,8 +87,7 @@ def test_sampled_logits_are_unbiased():
 def multivariate(x, y=None):
     w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([2, 3]).to_event(2))
     mean = x @ w.mT @ torch.tensor([[1.0, 0.6], [0.0, 1.0]])
-    with pyro.plate("data", len(x)):
-        pyro.sample("obs", dist.MultivariateNormal(mean, scale_tril=ROOT), obs=y)
+    models.observe(x, dist.MultivariateNormal(mean, scale_tril=ROOT), y)
 
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
@@ -145,8 +143,7 @@ def test_heteroscedastic_student_matches_samples():
         w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([2, 3]).to_event(2))
         out = torch.tanh(x) @ w.mT
         mixed = out @ torch.tensor([[1.0, 0.5], [0.0, 0.4]])
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.StudentT(5.0, mixed[..., 0], torch.exp(mixed[..., 1])), obs=y)
+        models.observe(x, dist.StudentT(5.0, mixed[..., 0], torch.exp(mixed[..., 1])), y)
 
     guide, draws = DVIGuide(init_scale=SPREAD), 20_000
     loss = DeterministicELBO().loss(model, guide, X, Y)

@@ -58,8 +58,7 @@ def test_certain_layers_keep_autocast_and_are_cast_up():
             features = self.certain(x)
             self.dtype = features.dtype
             mean = self.network(features).squeeze(-1)
-            with pyro.plate("data", len(x)):
-                pyro.sample("obs", dist.Normal(mean, 0.3), obs=y)
+            models.observe(x, dist.Normal(mean, 0.3), y)
 
     model, guide, elbo = Features(), DVIGuide(), DeterministicELBO()
     expected = elbo.loss(model, guide, X, Y)

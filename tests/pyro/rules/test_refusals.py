@@ -93,8 +93,7 @@ def gamma_guide(x, y):
 
 def sums(x, y):
     w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
-    with pyro.plate("data", len(x)):
-        pyro.sample("obs", dist.Normal((w + x)[:, 0], 1.0), obs=y)
+    models.observe(x, dist.Normal((w + x)[:, 0], 1.0), y)
 
 
 def loss(model: Any, guide: Any = None, x: Any = X, y: Any = Y, **options: Any) -> Callable:
