@@ -70,7 +70,7 @@ def expected(family, noise, parts, x, y):
 
 
 def network(outputs, observe):
-    """Weights as matrices of several rows and columns; names in the order of the sites."""
+    """Weights as matrices; names in the order of the sites."""
 
     def model(host, x, y):
         weight = models.weights(host, "a_weight", INPUTS, 4)

@@ -28,7 +28,7 @@ def proportions(host):
 
 
 def expected():
-    """The negative ELBO at standard normal sticks and shift, the sticks on a fine grid."""
+    """The negative ELBO at standard normal sticks, on a fine grid, and shift."""
     points = np.linspace(-9, 9, 301)
     weights = stats.norm.pdf(points) / stats.norm.pdf(points).sum()
     free = np.stack(np.meshgrid(points, points, indexing="ij"), axis=-1)

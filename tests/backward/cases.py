@@ -133,7 +133,7 @@ def _site(name: str, mean: Any, spread: Any, flow: Any) -> Gaussian:
 
 
 def by_derivatives(case: Case, spread: float) -> torch.Tensor:
-    """J V Jᵀ of all elements [n, n], by automatic differentiation of the plain function."""
+    """J V Jᵀ of all elements [n, n], by derivatives of the plain function."""
     pairs = list(case.moments(spread).values())
     means = [torch.as_tensor(mean) for mean, _ in pairs]
     jacobians = torch.func.jacrev(case.at, argnums=tuple(range(len(means))))(*means)
@@ -147,7 +147,7 @@ def by_derivatives(case: Case, spread: float) -> torch.Tensor:
 
 
 def referred(case: Case, spread: float) -> tuple[Reference, Any]:
-    """The reference, with noise of each site and then behind every step, and its result."""
+    """The reference with noise of sites, then of steps, and its result."""
     flow, arrays = propagation_of("backward", "exact"), case.arrays(spread)
     vocabulary = Reference()
     sites = [

@@ -57,7 +57,7 @@ def test_rows_apart_are_those_of_all_elements(case):
 
 
 def values_of(seeds):
-    """The results of programs of the fuzzer whose inputs have large standard deviations."""
+    """Results of the fuzzer's programs at large standard deviations."""
     found: list = []
     keep = lambda value: found.append(value.gaussian())  # noqa: E731
     with patch.object(propagate, "moments_with_attribution", keep), warnings.catch_warnings():

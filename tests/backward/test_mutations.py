@@ -1,4 +1,4 @@
-"""The tests of the sweep can fail: each mistake in it fails the one that must catch it."""
+"""The tests of the sweep can fail: each mistake in it fails its own."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

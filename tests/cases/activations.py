@@ -1,4 +1,4 @@
-"""Rows of activations: the rule, and the functions that users of torch and of JAX call."""
+"""Rows of activations: the rule, and what users of torch and JAX call."""
 
 from collections.abc import Callable
 from typing import Any

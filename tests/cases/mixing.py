@@ -1,4 +1,4 @@
-"""Rows of layers whose operands share what they mix, by covariances computed backwards."""
+"""Layers whose operands share what they mix, by backward covariances."""
 
 import torch
 from torch.nn.functional import linear

@@ -37,7 +37,7 @@ PAIRS = [
 
 
 def check_moments(case: Any) -> None:
-    """Mean, variance and expected derivative against quadrature, relative error ≤ 1e-6."""
+    """Mean, variance and expected derivative to 1e-6 of quadrature."""
     for scale in (s for s in SCALES if s <= case.largest_scale):
         mean = scale * np.array(RATIOS)
         variance = np.full_like(mean, scale * scale)
@@ -71,7 +71,7 @@ def check_single_precision(case: Any) -> None:
 
 
 def check_hermite(case: Any) -> None:
-    """Hermite coefficients against quadrature; their squares do not exceed the variance."""
+    """Hermite coefficients by quadrature; their squares make the variance."""
     for mean, scale in ((0.3, 0.2), (-1.0, 1.0), (2.0, 1.5)):
         arguments = np.array([mean]), np.array([scale * scale])
         ours = np.concatenate(case.activation.hermite(*arguments, 8))
@@ -95,7 +95,7 @@ def _pairs(case: Any) -> Iterator[tuple[np.ndarray, np.ndarray, float, float, st
 
 @functools.lru_cache(maxsize=8)
 def _true_covariances(plain: Any, kinks: Any, growth: float, largest_scale: float) -> list[float]:
-    """The oracle at PAIRS; remembered for the checks of a row, which follow each other."""
+    """The oracle at PAIRS, remembered for the checks of a row."""
     found = []
     for ratios, scales, rho in PAIRS:
         scale = np.minimum(scales, largest_scale / 3)

@@ -143,7 +143,7 @@ def check_batch_invariance(case: Any) -> None:
 
 
 def check_gradients(case: Any) -> None:
-    """Autograd agrees with central differences of fourth order along a random direction."""
+    """Autograd agrees with fourth-order differences along a direction."""
     arrays, generator = case.example(), np.random.default_rng(1)
     for i, gradient in enumerate(torch_gradients(case, arrays)):
         direction = generator.normal(size=gradient.shape)
@@ -251,7 +251,7 @@ SPECIAL = (0.0, 1e-40, 1.0, 1e4)  # of μ/σ, with either sign
 
 
 def random_corners(count: int, seed: int = 0) -> Corners:
-    """Points of the same range, of any order of magnitude; some are special, some twins."""
+    """Points of the range, of any magnitude; some special, some twins."""
     generator = np.random.default_rng(seed)
     pairs = (count, 2)
 

@@ -1,4 +1,4 @@
-"""What quantiles and draws of predictions have to satisfy, for the tests of both hosts."""
+"""What quantiles and draws of predictions satisfy in both hosts."""
 
 import re
 from collections.abc import Callable

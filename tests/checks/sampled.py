@@ -48,7 +48,7 @@ def git(*arguments: str) -> str | None:
 
 @functools.cache
 def sample() -> tuple[str, tuple[str, ...]] | None:
-    """The framework of the commit, and the files that changed; none where all is to run."""
+    """The commit's framework and changed files; none where all is to run."""
     since = os.environ.get("CHANGED_SINCE", "HEAD~50")
     commit, changed = git("rev-parse", "HEAD"), git("diff", "--name-only", since, "HEAD")
     if os.environ.get("EVERYTHING") or commit is None or changed is None:

@@ -79,7 +79,7 @@ def test_standard_errors_are_those_of_repetitions(together):
 
 
 def test_sums_over_blocks_are_those_of_all_draws(monkeypatch):
-    """Blocks of few draws, far from zero, where squares of plain sums would lose digits."""
+    """Blocks of few draws far from zero, where plain squares lose digits."""
     monkeypatch.setattr(measures, "BLOCK", 7 * MEAN.size)
     far = MEAN + 1e7
     kept, draw = [], normal(far)

@@ -68,7 +68,7 @@ class SwitchedCase:
         return {**found, "covariance": y.joint_covariance()} if self.covariance == "full" else found
 
     def oracle(self, mean: Any, factor: Any, p: Any) -> dict[str, Any]:
-        """Row by row: a sum over the masks of a row, and a product rule for its inputs."""
+        """Row by row: a sum over its masks, a product rule for its inputs."""
         rows = [self._row(*one, float(p)) for one in zip(mean, factor, strict=True)]
         names = self.outputs(mean, factor, p)
         return {name: np.stack([row[name] for row in rows]) for name in names}

@@ -77,7 +77,7 @@ def test_a_prior_with_a_learnt_scale_keeps_its_constant(model, noise, host):
 
 
 def without_hidden_units(host, x, y=None):
-    """Whose biases are random beside the masked weight, as is the scale of their prior."""
+    """With random biases beside the masked weight, and a random scale."""
     scale = host.language.sample("scale", host.dist.LogNormal(0.3, 1.0))
     first = host.language.sample("first", host.dist.Normal(0.0, scale).expand((3, 4)).to_event(2))
     shift = host.language.sample("shift", host.dist.Normal(0.0, scale).expand((4,)).to_event(1))

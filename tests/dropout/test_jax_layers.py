@@ -130,7 +130,7 @@ def test_of_a_random_value(name, covariance):
 
 
 def test_shared_noise():
-    """The rows share a mask of flax's broadcast_dims; each row is as if it had its own."""
+    """Rows share flax's mask of broadcast_dims, as if each had its own."""
 
     def function():
         net = flax_module("net", Flax((0,)), input_shape=X.shape, apply_rng=["dropout"])

@@ -163,7 +163,7 @@ def test_of_many_rows_two_thousand_are_drawn(host, cut):
 @pytest.mark.parametrize("options", [{"kl_warm_up": 80}, {"held_out": 48}])
 @IN_PYRO
 def test_the_closed_form_is_that_of_the_parameters_which_are_kept(host, options):
-    """The last loss is another one: of a part of the divergence, or of later parameters."""
+    """The last loss has a part of the divergence, or later parameters."""
     if "held_out" in options:
         options = {"held_out": host.rows(48, 96)}
     options = {**options, "steps": 60, "learning_rate": 0.05}

@@ -1,4 +1,4 @@
-"""Draws at the end of a fit: of other guides, and of a product of two sites in a logit."""
+"""Draws at the end of a fit, and a product of two sites in a logit."""
 
 import math
 
@@ -33,7 +33,7 @@ def two_parameters(host):
 
 
 def loss_of_answers(place, draws=4000):
-    """The loss and its standard error, by draws of its own: NumPy, without the package."""
+    """The loss and its standard error by NumPy's draws, without the package."""
     generator, prior = np.random.default_rng(1), {"slope": (1.0, 0.5)}
     found, divergence = {}, 0.0
     for site, (loc, scale) in place.items():
@@ -49,7 +49,7 @@ def loss_of_answers(place, draws=4000):
 @pytest.mark.filterwarnings("error::moment_calculus.errors.LossByDrawsWarning")
 @IN_PYRO
 def test_a_product_in_a_logit_is_close_to_its_draws(host):
-    """Moments are off by less than one per cent there: draws show it, and nothing warns."""
+    """Moments are off by less than one per cent: draws show it, nothing warns."""
     data = host.array(WHO), host.array(WHICH), host.array(ANSWERS.astype(np.float32))
     fit = host.fit(two_parameters(host), *data, method="lbfgs", progress_bar=False, by_draws=True)
     names = ("{}_auto_loc", "{}_auto_scale")

@@ -1,4 +1,4 @@
-"""A start whose loss is not finite: smaller scales and locations, which a warning names."""
+"""A start with an infinite loss: smaller scales and locations are named."""
 
 import math
 

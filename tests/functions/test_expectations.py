@@ -60,7 +60,7 @@ CASES = {
 
 
 def with_slopes(rule, mean, variance, framework):
-    """The value and its derivatives by μ and v, under a framework's own differentiation."""
+    """The value and its derivatives by μ and v, by the framework."""
     if framework == "torch":
         leaves = [torch.tensor(part, requires_grad=True) for part in (mean, variance)]
         value = rule(*leaves)
@@ -100,7 +100,7 @@ def test_small_expectations_are_relatively_accurate(dtype):
 
 @pytest.mark.parametrize("framework", ["torch", "jax"])
 def test_narrow_elements_do_not_depend_on_wide_ones(framework):
-    """A large array takes the cheap rule for all, for some, or for none of its elements."""
+    """A large array takes the cheap rule for all, some or no elements."""
     make = torch.tensor if framework == "torch" else jnp.asarray
     mean = np.linspace(-4, 4, 9000).astype(np.float32)
     narrow = np.full_like(mean, 0.9 * NARROW)

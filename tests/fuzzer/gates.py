@@ -15,7 +15,7 @@ def _weights(rng: np.random.Generator, gates: int, inputs: int, hidden: int) -> 
 
 
 def of_itself(rng: np.random.Generator, shape: Shape) -> Arguments:
-    """Weights of three gates for a value that is both the input and the state of a cell."""
+    """Weights of three gates for a value that is input and state of a cell."""
     return _weights(rng, 3, shape[1], shape[1]) if len(shape) == 2 else None
 
 

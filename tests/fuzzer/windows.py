@@ -71,7 +71,7 @@ def sequence(rng: np.random.Generator, shape: Shape) -> Arguments:
 
 
 def nearly_equal(drawn: dict, value: np.ndarray) -> bool:
-    """Whether two entries along an axis are so near that the larger one is not certain."""
+    """Whether two entries along an axis are too near to tell the larger."""
     place = drawn.get("axis", -1)
     return bool((np.diff(np.sort(value, axis=place), axis=place) < 0.05).any())
 

@@ -1,4 +1,4 @@
-"""Likelihoods in the whole range of the accuracy target: |μ/σ| ≤ 8, σ from 1e-3 to 1e2."""
+"""Likelihoods over the accuracy target: |μ/σ| ≤ 8, σ from 1e-3 to 1e2."""
 
 import itertools
 

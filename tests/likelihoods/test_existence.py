@@ -1,4 +1,4 @@
-"""Predictions of likelihoods whose moments need not exist, and of two random parameters."""
+"""Predictions without moments, and of two random parameters."""
 
 import numpy as np
 import pytest

@@ -22,7 +22,7 @@ def asked(host, predict, questions):
 
 
 def predicted(name, link, questions, deviation=0.3):
-    """Answers of the prediction of a location a + b x and a scale that depends on both."""
+    """Predictions of a location a + b x and a scale that depends on both."""
     host = fresh(name)
     dist, sample = host.dist, host.language.sample
     softplus = jax.nn.softplus if name == "numpyro" else torch.nn.functional.softplus

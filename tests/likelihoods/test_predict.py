@@ -23,7 +23,7 @@ def close(actual, expected):
 
 
 def predictions(host, model):
-    """Of a guide at its start: predictions for the inputs, and the median of the sites."""
+    """Predictions of a guide at its start, and the median of its sites."""
     guide = host.package.DVIGuide(init_scale=0.3)
     params = started(host, model, guide, host.array(X), host.array(Y))
     median = {name: np.asarray(value) for name, value in guide.median(*params).items()}

@@ -1,4 +1,4 @@
-"""Arrays of other libraries, lists, frames and odd data that are right where they stand."""
+"""Arrays of other libraries, lists, frames and odd data that are right."""
 
 import numpy as np
 import pandas as pd

@@ -71,7 +71,7 @@ def mixed_batch(array: Any) -> Any:
 
 
 def roughened(array: Any) -> Any:
-    """Loses three digits in single precision, and none that matters in double precision."""
+    """Loses three digits in single precision, none in double precision."""
     return (array + 1e4) - 1e4
 
 

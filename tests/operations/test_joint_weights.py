@@ -1,4 +1,4 @@
-"""Maps by matrices of which all elements are jointly Gaussian, against exact quadrature."""
+"""Maps by matrices of jointly Gaussian elements, against quadrature."""
 
 import itertools
 

@@ -39,7 +39,7 @@ def inputs(size: int, variance: float, seed: int, *, independent: bool) -> Momen
 
 
 def errors(name: str, moments: Moments, covariance: str) -> dict[str, float]:
-    """Largest errors of means and variances, and relative ones of the matrices in norm."""
+    """Largest errors of means and variances, and of matrices in norm."""
     rule, plain = RULES[name]
     given = moments if covariance == "full" else Moments(moments.mean, variance=moments.variance)
     value = as_value(given, "x", Propagation(covariance))

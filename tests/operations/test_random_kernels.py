@@ -16,7 +16,7 @@ WINDOWS = np.lib.stride_tricks.sliding_window_view(SPENT, 4)
 
 
 def test_a_convolution_with_a_random_kernel_is_the_linear_map():
-    """As of ``share ** lags``, which is one function of the same Gaussian for each lag."""
+    """As of ``share ** lags``, a function of one Gaussian for each lag."""
     moments = Moments(np.array([-0.5]), variance=np.array([0.3]))
     log_share = as_value(moments, "share", propagation_of("full", "exact"))
     powers = apply(activation("exp"), scale_shift(broadcast(log_share, (4,)), LAGS)).gaussian()

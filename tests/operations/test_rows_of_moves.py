@@ -1,4 +1,4 @@
-"""The axis of rows after a move, by strides, is where the numbers of the rows are found."""
+"""The axis of rows after a move is where the rows' numbers are."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Probabilities of classes against samples of the logits, within the documented errors."""
+"""Probabilities of classes against logits' draws, as documented."""
 
 import numpy as np
 import pytest

@@ -35,7 +35,7 @@ def test_the_jackknife_takes_the_bias_of_a_logarithm_out():
 
 
 def test_looks_are_pooled_before_the_bias_is_taken_out():
-    """The mean of the looks keeps the bias of each, which no number of looks makes less."""
+    """The mean of the looks keeps the bias of each."""
     draws = np.random.default_rng(1).normal(size=(100, 16, 16, 1)) * 2.0
     zero, one = np.zeros(16), np.ones(16)
     looks = [[Look((look, zero, one), 1.0) for look in part] for part in draws]
@@ -91,7 +91,7 @@ def test_particles_are_added_until_they_tell_one_or_two_per_cent(bias, answers):
     [(1.6, 5.0, "contradicts"), (0.4, 1 / 0.6, "agrees"), (0.85, 1 / 0.15, "cannot tell")],
 )
 def test_a_heavy_tail_is_not_confirmed(shape, loss, answer):
-    """Pareto losses: without a mean, with one, and with one that few draws do not show."""
+    """Pareto losses: without a mean, with one, with one that hides."""
     rng = np.random.default_rng(0)
     found = [check(lambda n: (1 - rng.random(n)) ** -shape, loss) for _ in range(20)]
     answers = [each.answer for each in found]

@@ -1,4 +1,4 @@
-"""Models of textbooks, as docs/models_tried.md has them, converge and agree with draws."""
+"""Models of docs/models_tried.md converge and agree with draws."""
 
 import functools
 import importlib

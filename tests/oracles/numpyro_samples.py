@@ -65,7 +65,7 @@ def both_losses(
 
 
 def assert_equals_trace_elbo(*args: Any, share: float = 0.0) -> None:
-    """Within four standard errors, and a share of the loss where Gaussians are matched."""
+    """Within four standard errors, and a share where Gaussians are matched."""
     loss, expected, error = both_losses(*args)
     assert abs(loss - expected) < 4 * error + share * abs(expected), (loss, expected, error)
     assert error < 0.02 * abs(expected), "too few samples to tell"

@@ -1,4 +1,4 @@
-"""The independent oracle of the ELBO: Pyro's own estimate from many vectorised samples."""
+"""The oracle of the ELBO: Pyro's own estimate from many samples."""
 
 import contextlib
 import math

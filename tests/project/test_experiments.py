@@ -39,7 +39,7 @@ NUMBER = re.compile(r"[^\w(]*\d[\d.,]*(?![\w-])")
 
 
 def figures(text):
-    """The tables of a page outside of markers of which a third of the cells are figures."""
+    """A page's tables outside of markers, a third of them figures."""
     text = re.sub(r"<!-- table: .+? -->\n.*?<!-- end -->", "", text, flags=re.S)
     for table in re.findall(r"(?:^ *\|.*\n)+", text, re.M):
         cells = [c.strip() for row in table.splitlines()[2:] for c in row.strip("| ").split("|")]

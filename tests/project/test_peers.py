@@ -1,4 +1,4 @@
-"""The comparison with other tools: its rules, and the contender that is installed here."""
+"""The comparison with other tools: its rules, and one contender."""
 
 import ast
 from pathlib import Path

@@ -79,7 +79,7 @@ def by_rows(alpha, weights):
     ("alpha", "kind"), [(0.0, ""), (0.5, ""), (1.0, ""), (0.7, "scale"), (0.7, "mask")]
 )
 def test_draws_converge_to_quadrature(host, alpha, kind):
-    """A user's scale is inside the power; what is masked still counts among the N data."""
+    """A user's scale is inside the power; masked data count among the N."""
     with doubles(host):
         around = {"": {}, "scale": {"scale": SCALES}, "mask": {"mask": MASK}}[kind]
         arrays = {key: host.array(np.asarray(value)) for key, value in around.items()}

@@ -1,4 +1,4 @@
-"""Curves of two random parameters that textbooks fit, in both frameworks, by quadrature."""
+"""Textbooks' curves of two random parameters, by quadrature."""
 
 import jax
 import numpy as np

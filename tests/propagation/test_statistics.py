@@ -71,7 +71,7 @@ def in_flax(net, norm=False):
 
 
 def as_in_flax(part, flattened=False):
-    """Return a weight of torch in flax's order; of a flattening the channels come last."""
+    """Return torch's weight in flax's order, channels of a flattening last."""
     weight = part.weight.detach().numpy()
     if weight.ndim > 2:
         return weight.transpose(2, 3, 1, 0)
@@ -115,7 +115,7 @@ def test_layers_of_both_hosts_are_initialised_alike(shape):
 
 
 def test_outputs_have_mean_zero_and_variance_one_over_draws():
-    """Without windows that overlap and channels that share inputs the moments are exact."""
+    """Without overlapping windows and shared inputs moments are exact."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(2, 2, 2, stride=2, groups=2), nn.ReLU(), nn.Conv2d(2, 3, 1))
     mean, variance = (torch.as_tensor(part).float() for part in (MEAN, VARIANCE))

@@ -1,4 +1,4 @@
-"""Mean-field Gaussian posteriors of generalised linear models, by NumPy and SciPy alone."""
+"""Mean-field posteriors of generalised linear models, by SciPy alone."""
 
 from dataclasses import dataclass, replace
 

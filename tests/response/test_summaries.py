@@ -78,7 +78,7 @@ def test_the_shares_of_a_simplex_have_a_table(host):
 
 
 def test_ordered_cut_points_are_corrected_by_their_coordinates(host):
-    """Where data say nothing of them: the posterior is the prior, so that all is exact."""
+    """Where data say nothing of them the posterior is the prior."""
 
     def model(y):
         normal = host.dist.Normal(0.0, 1.5).expand([3]).to_event(1)

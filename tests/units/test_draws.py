@@ -39,7 +39,7 @@ def losses(host, unit, seeds=1, **options):
 
 @pytest.mark.parametrize("name", ["bernoulli_logistic", "rectifier", "classes"])
 def test_the_loss_by_draws_is_that_by_moments(name, host):
-    """Rows and particles have draws of their own; the mean of a softmax is off by 0.01."""
+    """Rows and particles have own draws; a softmax's mean is off by 0.01."""
     with doubles(host):
         (stated,) = losses(host, NAMED[name], covariance="full")
         drawn = losses(host, NAMED[name], 8, propagation="sampled", num_particles=2000)

@@ -1,4 +1,4 @@
-"""Moments of stochastic units, in both frameworks, by quadrature, by draws and by both."""
+"""Moments of stochastic units in both frameworks, by quadrature and draws."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""Products of exponentials, and batches of dependent scalars where they are contracted."""
+"""Products of exponentials, and contracted batches of dependent scalars."""
 
 import numpy as np
 import pytest

@@ -88,7 +88,7 @@ def categorical(host, x, classes):
 
 
 def hierarchical(host, x, groups, y):
-    """Varying intercepts around a common mean, with a common spread, and common slopes."""
+    """Varying intercepts around a mean, with a common spread and slopes."""
     mu = host.sample("mu", host.dist.Normal(0.0, 2.0))
     tau = host.sample("tau", host.dist.LogNormal(-0.5, 0.5))
     slope = weights(host, "slope", INPUTS)

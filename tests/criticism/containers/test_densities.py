@@ -122,7 +122,7 @@ def trained_on(host, fit):
     indirect=["host"],
 )
 def test_of_guides_of_the_hosts(host, name):
-    """Their densities are on the sites' supports: importance weights have the evidence."""
+    """Densities on the sites' supports: importance weights have the evidence."""
     arrays = [host.array(part) for part in (X, Y)]
     guide = getattr(host.autoguide, name)(scaled(host))
     fit = host.package.fit(scaled(host), guide, *arrays, method="lbfgs", by_draws=False)

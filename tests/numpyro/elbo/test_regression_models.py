@@ -1,4 +1,4 @@
-"""Regressions as statisticians write them: the ELBO is the expectation of Trace_ELBO's."""
+"""Regressions of statisticians: the ELBO is the mean of Trace_ELBO."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Every spelling of an activation gives the moments of the function that it stands for."""
+"""Every spelling of an activation gives the moments of its function."""
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ FEW = ["window", "sigmoid by exp", "huber", "threshold array"]
 
 @pytest.mark.parametrize("names", [FEW, [*SPELLINGS, *INTEGRATED]], ids=["few", "all"])
 def test_other_spellings_and_chains(names):
-    """By one program; where a function does not jump, a fifth of the grid errs by 1e-8."""
+    """By one program; without jumps a fifth of the grid errs by 1e-8."""
     smooth = {name: {**SPELLINGS, **INTEGRATED}[name] for name in names}
 
     @by_numpy

@@ -80,7 +80,7 @@ def reference():
 
 @pytest.mark.parametrize("name", MEAN_FIELD)
 def test_mean_field_guides_are_one_posterior(reference, name):
-    """The same q in several parametrisations: one loss; what is drawn is what is named."""
+    """One q in several parametrisations has one loss; named sites are drawn."""
     guide = MEAN_FIELD[name](with_noise)
     svi = SVI(with_noise, guide, DeterministicELBO())
     state = svi.init(KEY, X, Y)  # not traced: guides of the host keep what they compute here

@@ -1,4 +1,4 @@
-"""Posteriors of guide sites, and what latent and observed sites contribute to the ELBO."""
+"""Posteriors of guide sites, and what sites contribute to the ELBO."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Where guides start: scales, networks of variance back-propagation, values of Normals."""
+"""Where guides start: scales, networks by VBP, values of Normals."""
 
 import jax
 import jax.numpy as jnp

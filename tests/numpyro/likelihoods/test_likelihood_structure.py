@@ -1,4 +1,4 @@
-"""Wrappers of distributions, values of latent sites, two Gaussians, and what is refused."""
+"""Wrappers of distributions, latent sites, two Gaussians, refusals."""
 
 import jax
 import jax.numpy as jnp

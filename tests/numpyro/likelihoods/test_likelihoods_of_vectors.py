@@ -61,7 +61,7 @@ def test_multivariate_normal(low_rank):
 
 
 def term_and_prediction(fn, value, of=None):
-    """The expected log density of a value; moments of the prediction, and a log density."""
+    """The expected log density; moments and a log density of the prediction."""
     *moments, log_prob = predictive("obs", fn)
     return evaluate("obs", fn, value), moments, log_prob(value if of is None else of)
 

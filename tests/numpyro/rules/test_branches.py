@@ -1,4 +1,4 @@
-"""Branches of JAX: one of several programs by a certain choice; a random one is refused."""
+"""Branches of JAX by a certain choice; a random one is refused."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -11,7 +11,7 @@ TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-10}
 
 
 def make(backend=replay, **options):
-    """A compiled ELBO; most tests replay the captured operations, for compiling is slow."""
+    """A compiled ELBO; most tests replay the captured operations."""
     elbo = DeterministicELBO(compiled=True, **options)
     elbo.compiled.backend = backend
     return elbo

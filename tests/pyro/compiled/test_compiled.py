@@ -177,7 +177,7 @@ def test_hooks_of_parameters_run():
 
 
 class Features(pyro.nn.PyroModule):
-    """A Bayesian last layer on deterministic features, which are trained as parameters."""
+    """A Bayesian last layer on deterministic features that are trained."""
 
     def __init__(self):
         super().__init__()

@@ -31,7 +31,7 @@ def test_the_same_program_is_compiled_once(tmp_path, monkeypatch):
 
 
 def test_an_option_that_the_compiler_does_not_have_is_left_out(monkeypatch):
-    """The others hold while it compiles; what it compiles to is a matter of other tests."""
+    """The others hold while it compiles."""
     from torch._inductor import compile_fx, config
 
     known = []

@@ -1,4 +1,4 @@
-"""Small matrix products become sums in a captured program, which is otherwise the same."""
+"""Small matrix products become sums in a captured program."""
 
 import pytest
 import torch

@@ -81,7 +81,7 @@ def scalar_inductor(graph, inputs):
 
 
 def drawn(elbo, guide, *args):
-    """The loss and its gradients for three draws of a site, by the same random numbers."""
+    """Loss and gradients for three draws by the same random numbers."""
     pyro.set_rng_seed(3)
     return [gradients(elbo, narrow, guide, *args) for _ in range(3)]
 

@@ -140,7 +140,7 @@ USES: dict[str, Callable[[], list[float]]] = {
 
 
 def used(use: str, device: Any) -> list[float]:
-    """Return numbers of a use on a default device; both devices draw the CPU's numbers."""
+    """Return numbers of a use; both devices draw the CPU's numbers."""
     pyro.clear_param_store()
     pyro.set_rng_seed(0)
     torch.set_default_device(device)

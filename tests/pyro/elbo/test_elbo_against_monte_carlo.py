@@ -1,4 +1,4 @@
-"""The deterministic ELBO equals Pyro's Monte Carlo estimate of the same model and guide."""
+"""The deterministic ELBO equals Pyro's Monte Carlo estimate."""
 
 from functools import partial
 

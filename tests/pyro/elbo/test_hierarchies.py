@@ -1,4 +1,4 @@
-"""Hierarchical priors, nested plates and local latents: closed forms against Trace_ELBO."""
+"""Hierarchical priors, nested plates, local latents, by Trace_ELBO."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Guides, ELBOs and their module as objects: copies, files, optimisers, Pyro's handlers."""
+"""Guides and ELBOs as objects: copies, files, optimisers, handlers."""
 
 import copy
 import io

@@ -61,7 +61,7 @@ def test_improper_priors(support):
 
 @pytest.mark.parametrize("use", ["loc", "scale"])
 def test_wide_posteriors_of_a_log_normal_site_are_not_nan(use):
-    """Their moments leave the range of the dtype: the loss is infinite, or held finite."""
+    """Their moments leave the dtype's range: an infinite loss, or held finite."""
 
     def model():
         site = pyro.sample("s", dist.LogNormal(0.0, 1.0))

@@ -92,7 +92,7 @@ def test_expansion_keeps_two_parameters_on_one_gaussian():
 
 
 def test_two_independent_gaussians_are_not_taken_as_one():
-    """Gamma with concentration and rate of their own: nested quadrature against a grid."""
+    """Gamma with both parameters random: nested quadrature against a grid."""
     h_mean, h_variance = MEAN / 2 + 0.1, VARIANCE / 3
     first, second = latent(), latent("h", h_mean, h_variance)
     actual = evaluate("obs", dist.Gamma(torch.exp(first), torch.exp(second)), POSITIVE)

@@ -1,4 +1,4 @@
-"""Moments of functions that are linear in each of their arguments, by their derivatives."""
+"""Moments of multilinear functions, by their derivatives."""
 
 import math
 
@@ -17,7 +17,7 @@ def moments(*shape: int) -> Moments:
 
 
 def expected(function, *operands: Moments) -> tuple[torch.Tensor, torch.Tensor]:
-    """Exact mean and variance of a linear or bilinear function of independent elements."""
+    """Exact moments of a linear or bilinear function of independent elements."""
     means, spreads = [o.mean for o in operands], [o.variance.flatten() for o in operands]
     variance = torch.zeros_like(function(*means))
     for place, (mean, spread) in enumerate(zip(means, spreads, strict=True)):

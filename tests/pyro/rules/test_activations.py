@@ -1,4 +1,4 @@
-"""Every spelling of an activation gives the moments of the function that it stands for."""
+"""Every spelling of an activation gives the moments of its function."""
 
 import pytest
 import torch

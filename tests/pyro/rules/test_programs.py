@@ -1,4 +1,4 @@
-"""The value algebra against exact moments: every program is right, or warns, or refuses."""
+"""Every program has exact moments, or warns, or refuses."""
 
 import warnings
 
