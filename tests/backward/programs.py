@@ -232,12 +232,7 @@ CASES = [
         lambda v, x, shift: v.reshape(v.plus(x, shift), (2, 6)),
         linear=True,
     ),
-    Case(
-        "a cumulative sum",
-        {"steps": (5,)},
-        lambda v, steps: v.cumulative(steps, 0),
-        linear=True,
-    ),
+    Case("a cumulative sum", {"steps": (5,)}, lambda v, steps: v.cumulative(steps, 0), linear=True),
     Case("a batch without its mean", {"x": (4, 3), "w": (2, 3)}, centred, linear=True),
     Case("perceptron of tanh", MLP, perceptron("tanh")),
     Case("perceptron of relu", MLP, perceptron("relu")),
@@ -277,16 +272,6 @@ CASES = [
         lambda v, w, u: v.linear(v.normalised(v.linear(like(X, w), w)), u),
         reference=False,
     ),
-    Case(
-        "both sides of a relu",
-        {"w": (3, 3), "u": (2, 6)},
-        both_sides,
-        reference=False,
-    ),
-    Case(
-        "an input times its own gate",
-        {"w": (3, 3), "u": (2, 3)},
-        own_gate,
-        reference=False,
-    ),
+    Case("both sides of a relu", {"w": (3, 3), "u": (2, 6)}, both_sides, reference=False),
+    Case("an input times its own gate", {"w": (3, 3), "u": (2, 3)}, own_gate, reference=False),
 ]

@@ -121,11 +121,7 @@ MUTANTS = [
     ),
     Mutant("rows without a slot", Cotangent, "in_slot", forgotten_slot, exactly("scalar products")),
     Mutant(
-        "rows that mix",
-        Cotangent,
-        "spread",
-        forgotten_rows,
-        exactly("a batch without its mean"),
+        "rows that mix", Cotangent, "spread", forgotten_rows, exactly("a batch without its mean")
     ),
     Mutant("one use of two", Cotangent, "plus", last_use, exactly("a batch without its mean")),
     Mutant("leaves alone", sweep._Graph, "is_alone", always, exactly("slices of one site")),
@@ -166,11 +162,7 @@ MUTANTS = [
         test_joint_residuals.check_a_fork_that_is_joined,
     ),
     Mutant(
-        "heads apart",
-        sweep,
-        "products",
-        without_covariances,
-        test_parameters.check_joint_moments,
+        "heads apart", sweep, "products", without_covariances, test_parameters.check_joint_moments
     ),
     Mutant(
         "gains beyond the variance",

@@ -74,13 +74,7 @@ ACTIVATIONS = [
         lambda x: jnp.where(jnp.abs(x) > 0.5, x - 0.5 * jnp.sign(x), 0.0),
         kinks=(-0.5, 0.5),
     ),
-    row(
-        "hardshrink",
-        F.hardshrink,
-        lambda x: x * (jnp.abs(x) > 0.5),
-        kinks=(-0.5, 0.5),
-        **SERIES,
-    ),
+    row("hardshrink", F.hardshrink, lambda x: x * (jnp.abs(x) > 0.5), kinks=(-0.5, 0.5), **SERIES),
     row(
         "threshold",
         lambda x: F.threshold(x, 0.3, -2),

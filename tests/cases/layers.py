@@ -102,16 +102,10 @@ LAYERS = [
     LayerCase("affine", (JOINT,), lambda x: scale_shift(x, -2.0, 1.5), lambda x: 1.5 - 2 * x),
     LayerCase("square", (JOINT,), lambda x: multiply(x, x), torch.square),
     LayerCase(
-        "product_of_dependent",
-        (JOINT,),
-        lambda x: multiply(x, fixed(x)),
-        lambda x: x * fixed(x),
+        "product_of_dependent", (JOINT,), lambda x: multiply(x, fixed(x)), lambda x: x * fixed(x)
     ),
     LayerCase(
-        "difference_of_dependent",
-        (JOINT,),
-        lambda x: subtract(x, fixed(x)),
-        lambda x: x - fixed(x),
+        "difference_of_dependent", (JOINT,), lambda x: subtract(x, fixed(x)), lambda x: x - fixed(x)
     ),
     LayerCase(
         "residual",

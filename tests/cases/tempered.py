@@ -128,12 +128,7 @@ TEMPERED = [
         of_odds("Bernoulli", logits=lambda f: f),
         density(distributions.Bernoulli, lambda f: {"logits": f}),
     ),
-    tempered(
-        "bernoulli_probit",
-        (BINARY, LATENT),
-        of_odds("Bernoulli", probs=ndtr),
-        log_probit,
-    ),
+    tempered("bernoulli_probit", (BINARY, LATENT), of_odds("Bernoulli", probs=ndtr), log_probit),
     tempered(
         "binomial",
         (COUNT, LATENT),
@@ -160,12 +155,7 @@ TEMPERED = [
         ),
         extremes=False,
     ),
-    tempered(
-        "geometric",
-        (COUNT, LATENT),
-        of_odds("Geometric", logits=lambda f: f),
-        log_geometric,
-    ),
+    tempered("geometric", (COUNT, LATENT), of_odds("Geometric", logits=lambda f: f), log_geometric),
     tempered(
         "poisson",
         (COUNT, LATENT),

@@ -20,15 +20,8 @@ from moment_calculus.operations.windows.convolution import (
     SpatialAxis,
     convolution,
 )
-from moment_calculus.operations.windows.largest import (
-    axis_maximum,
-    window_maximum,
-    window_minimum,
-)
-from moment_calculus.operations.windows.pooling import (
-    Windows,
-    window_sum,
-)
+from moment_calculus.operations.windows.largest import axis_maximum, window_maximum, window_minimum
+from moment_calculus.operations.windows.pooling import Windows, window_sum
 from moment_calculus.values.propagation import Propagation
 from tests.cases.operand_kinds import LayerCase, Operand
 
@@ -140,11 +133,7 @@ WINDOWS = [
     LayerCase("convolution", (NOISY, ONE), convolve, F.conv1d),
     LayerCase("convolution_diagonal", (NOISY, ONE), convolve, F.conv1d, propagation=DIAGONAL),
     LayerCase(
-        "convolution_two_channels",
-        (Operand((1, 1, 2)), WEIGHT),
-        convolve,
-        F.conv1d,
-        batched=(),
+        "convolution_two_channels", (Operand((1, 1, 2)), WEIGHT), convolve, F.conv1d, batched=()
     ),
     LayerCase(
         "convolution_strided_dilated",

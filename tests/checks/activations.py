@@ -71,7 +71,7 @@ def check_single_precision(case: Any) -> None:
 
 
 def check_hermite(case: Any) -> None:
-    """Hermite coefficients by quadrature; their squares make the variance."""
+    """Hermite coefficients by quadrature; squares within the variance."""
     for mean, scale in ((0.3, 0.2), (-1.0, 1.0), (2.0, 1.5)):
         arguments = np.array([mean]), np.array([scale * scale])
         ours = np.concatenate(case.activation.hermite(*arguments, 8))

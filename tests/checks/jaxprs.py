@@ -247,13 +247,7 @@ def _chosen(which: Any, one: Any, other: Any) -> Any:
 
 
 def _scan(
-    *given: Any,
-    jaxpr: Any,
-    length: int,
-    reverse: bool,
-    num_consts: int,
-    num_carry: int,
-    **_: Any,
+    *given: Any, jaxpr: Any, length: int, reverse: bool, num_consts: int, num_carry: int, **_: Any
 ) -> list:
     """A loop over rows."""
     begin = num_consts + num_carry

@@ -163,11 +163,7 @@ CASES = [
         lambda y, x: add(TANH(index(y, (..., slice(0, 1)))), y),
         lambda y, x: y[..., :1].tanh() + y,
     ),
-    SwitchedCase(
-        "of_a_function",
-        lambda x, d: TANH(d(EXP(x))),
-        lambda x, d: d(x.exp()).tanh(),
-    ),
+    SwitchedCase("of_a_function", lambda x, d: TANH(d(EXP(x))), lambda x, d: d(x.exp()).tanh()),
     SwitchedCase(
         "residual_block",
         lambda x, d: TANH(add(x, d(SIGMOID(x)))),

@@ -71,10 +71,7 @@ def test_what_is_pooled_meets_later_values_and_itself():
 
 
 PRODUCTS = {
-    "product": (
-        lambda h: multiply(h, reduce_mean(h, [0])),
-        lambda h: h * h.mean(1, keepdims=True),
-    ),
+    "product": (lambda h: multiply(h, reduce_mean(h, [0])), lambda h: h * h.mean(1, keepdims=True)),
     "gate": (
         lambda h: multiply(h, apply(activation("relu"), reduce_mean(h, [0]))),
         lambda h: h * np.maximum(h.mean(1, keepdims=True), 0),

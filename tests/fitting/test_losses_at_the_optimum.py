@@ -37,11 +37,7 @@ LIKELIHOODS = {
     "Cauchy": (NOISY, (), lambda h, f, exp: h.dist.Cauchy(f, 0.5)),
     "Gamma": (POSITIVE, (), lambda h, f, exp: h.dist.Gamma(2.0, 2.0 * exp(-f))),
     "Laplace": (NOISY, (), lambda h, f, exp: h.dist.Laplace(f, 0.5)),
-    "LogNormal": (
-        POSITIVE,
-        (2,),
-        lambda h, f, exp: h.dist.LogNormal(f[:, 0], exp(0.5 * f[:, 1])),
-    ),
+    "LogNormal": (POSITIVE, (2,), lambda h, f, exp: h.dist.LogNormal(f[:, 0], exp(0.5 * f[:, 1]))),
     "NegativeBinomial": (COUNTS, (), lambda h, f, exp: negative_binomial(h.dist, f)),
     "Normal of two outputs": (
         NOISY,

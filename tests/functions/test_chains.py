@@ -146,16 +146,10 @@ RECOGNISED = {
     "log_exp2": (lambda h: elementary.log(of("exp2", h)), None),
     "log_of_scaled_exp": (lambda h: elementary.log(scale_shift(of("exp", h), 3.0)), None),
     "log1p_exp": (lambda h: elementary.log1p(of("exp", h)), "softplus"),
-    "log_one_plus_exp": (
-        lambda h: elementary.log(scale_shift(of("exp", h), 1.0, 1.0)),
-        "softplus",
-    ),
+    "log_one_plus_exp": (lambda h: elementary.log(scale_shift(of("exp", h), 1.0, 1.0)), "softplus"),
     "log_sigmoid": (lambda h: elementary.log(of("sigmoid", h)), "logsigmoid"),
     "sqrt_exp": (lambda h: elementary.power(of("exp", h), 0.5), "exponential"),
-    "root_of_inverse": (
-        lambda h: elementary.power(divide(1.0, of("exp", h)), 0.5),
-        "exponential",
-    ),
+    "root_of_inverse": (lambda h: elementary.power(divide(1.0, of("exp", h)), 0.5), "exponential"),
     "square_of_root": (lambda h: elementary.power(elementary.power(of("exp", h), 0.5), 2.0), "exp"),
     "base": (lambda h: elementary.exponential(2.0, h), "exponential"),
 }

@@ -10,10 +10,7 @@ from moment_calculus.numerics import normal
 from tests.cases.kinds import on_numpy
 from tests.oracles import quadrature as oracles
 
-FUNCTIONS = {
-    "gelu": (GATE, gelu),
-    "ndtr": (StepMixture((1.0,), (1.0,)), torch.special.ndtr),
-}
+FUNCTIONS = {"gelu": (GATE, gelu), "ndtr": (StepMixture((1.0,), (1.0,)), torch.special.ndtr)}
 RATIOS = [(0.5, -0.7), (1.0, 1.2), (-5.0, -6.0), (-8.0, -8.0), (8.0, -8.0), (-0.7, -0.8)]
 SCALES = [(1e-3, 1e-3), (0.1, 1.0), (1.0, 2.0), (3.0, 20.0), (100.0, 100.0)]
 RHOS = [0.3, -0.6, 0.99, -0.9999, 0.999999]

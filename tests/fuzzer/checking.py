@@ -12,11 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from moment_calculus.errors import (
-    CovarianceDroppedWarning,
-    DependenceWarning,
-    UnsupportedMoments,
-)
+from moment_calculus.errors import CovarianceDroppedWarning, DependenceWarning, UnsupportedMoments
 from tests.fuzzer.layers import Truth, over_masks, through
 from tests.fuzzer.programs import Input, Program, compiled
 

@@ -238,10 +238,7 @@ SHAPES = [
     each("flatten", drawing.nothing, "{0}.flatten()", "{0}.ravel()"),
     each("squeeze", drawing.unit_axis, "{0}.squeeze({axis})", "jnp.squeeze({0}, {axis})"),
     each(
-        "unsqueeze",
-        drawing.place_of_axis,
-        "{0}.unsqueeze({axis})",
-        "jnp.expand_dims({0}, {axis})",
+        "unsqueeze", drawing.place_of_axis, "{0}.unsqueeze({axis})", "jnp.expand_dims({0}, {axis})"
     ),
     each("expand", drawing.expansion, "{0}.expand({shape})", "jnp.broadcast_to({0}, {shape})"),
     each("flip", drawing.axis, "{0}.flip({axis})", "jnp.flip({0}, {axis})"),

@@ -48,11 +48,7 @@ def sigmoid(host, f):
 # By name: from the framework, the predictor and what was sampled first to the distribution;
 # what is sampled first; and the observations.
 LIKELIHOODS = {
-    "ordered": (
-        lambda host, f, cuts: host.dist.OrderedLogistic(f, cuts),
-        cut_points,
-        CLASSES,
-    ),
+    "ordered": (lambda host, f, cuts: host.dist.OrderedLogistic(f, cuts), cut_points, CLASSES),
     "Beta": (
         lambda host, f, k: host.dist.Beta(sigmoid(host, f) * k, (1 - sigmoid(host, f)) * k),
         precision,

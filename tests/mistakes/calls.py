@@ -136,10 +136,7 @@ CALLS = {
     ),
     "an untrained guide of the framework": Mistake(
         verb(
-            "predict",
-            regression,
-            lambda host: host.autoguide.AutoNormal(host.regression),
-            inputs,
+            "predict", regression, lambda host: host.autoguide.AutoNormal(host.regression), inputs
         ),
         "the guide AutoNormal has not been trained",
         r"pass what fit returned, predict\(model, result",

@@ -196,16 +196,10 @@ LAYER_MUTANTS = [
         "another order", check_oracle, "cumulative_sum", lambda x: cumulative_sum(reversed_(x), 1)
     ),
     wrong_rule(
-        "branches swapped",
-        check_oracle,
-        "where",
-        lambda x, y: where(chequered(x.mean), y, x),
+        "branches swapped", check_oracle, "where", lambda x, y: where(chequered(x.mean), y, x)
     ),
     wrong_rule(
-        "weight transposed",
-        check_oracle,
-        "einsum_linear",
-        lambda x, w: einsum("bi,io->bo", x, w),
+        "weight transposed", check_oracle, "einsum_linear", lambda x, w: einsum("bi,io->bo", x, w)
     ),
     wrong_rule(
         "chosen features taken as independent",

@@ -269,10 +269,7 @@ DIVERGENCE_MUTANTS = [
         lambda m, s, a, b: row(KL).function(m, s, a, detached(b)),
     ),
     wrong_function(
-        "negated",
-        check_oracle,
-        "gaussian_entropy",
-        lambda s: -divergences.gaussian_entropy(s * s),
+        "negated", check_oracle, "gaussian_entropy", lambda s: -divergences.gaussian_entropy(s * s)
     ),
     wrong_function("β for 2β", check_oracle, EB, lambda m, s: best_variance(m, s, ALPHA, BETA / 2)),
     wrong_function("no hyperprior", check_oracle, EB, lambda m, s: best_variance(m, s, -1.0, 0.0)),

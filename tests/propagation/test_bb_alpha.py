@@ -9,14 +9,7 @@ import pyro
 import pytest
 
 from moment_calculus.errors import UnsupportedMoments
-from tests.propagation.oracle import (
-    bernoulli_energy,
-    divergence,
-    energy,
-    losses,
-    near,
-    of_batches,
-)
+from tests.propagation.oracle import bernoulli_energy, divergence, energy, losses, near, of_batches
 from tests.response.models import doubles
 
 pytestmark = pytest.mark.filterwarnings("error::UserWarning")

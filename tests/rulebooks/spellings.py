@@ -146,18 +146,9 @@ SPELLINGS: dict[str, list] = {
         lambda m, h: m.relu(h) + m.log1p(m.exp(-m.abs(h))),
         lambda m, h: -m.log(m.sigmoid(-h)),
     ],
-    "silu": [
-        lambda m, h: h * m.sigmoid(h),
-        lambda m, h: h / (1 + m.exp(-h)),
-    ],
-    "gelu": [
-        lambda m, h: h * m.ndtr(h),
-        lambda m, h: 0.5 * h * (1 + m.erf(h / math.sqrt(2))),
-    ],
-    "ndtr": [
-        lambda m, h: m.ndtr(h),
-        lambda m, h: 0.5 * (1 + m.erf(h / math.sqrt(2))),
-    ],
+    "silu": [lambda m, h: h * m.sigmoid(h), lambda m, h: h / (1 + m.exp(-h))],
+    "gelu": [lambda m, h: h * m.ndtr(h), lambda m, h: 0.5 * h * (1 + m.erf(h / math.sqrt(2)))],
+    "ndtr": [lambda m, h: m.ndtr(h), lambda m, h: 0.5 * (1 + m.erf(h / math.sqrt(2)))],
     "log_ndtr": [
         lambda m, h: m.log_ndtr(h),
         lambda m, h: m.log(m.ndtr(h)),

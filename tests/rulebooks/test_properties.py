@@ -80,14 +80,7 @@ def check_hosts(case):
         assert_allclose(found[name], output, rtol=1e-10, atol=1e-12, err_msg=name)
 
 
-CHECKS = [
-    check_formula,
-    check_positive,
-    check_certain,
-    check_gradients,
-    check_float32,
-    check_hosts,
-]
+CHECKS = [check_formula, check_positive, check_certain, check_gradients, check_float32, check_hosts]
 
 
 @pytest.mark.parametrize(("check", "case"), meetings(CHECKS, RULES))

@@ -53,11 +53,7 @@ def by_samples(program, mean, covariance):
 
 # What a book stands for in these programs, and how far its results may be off, in standard
 # deviations.
-BOOKS = {
-    "exact": (by_samples, 0.01),
-    "dvi": (by_samples, 0.03),
-    "first_order": (by_jacobian, 1e-7),
-}
+BOOKS = {"exact": (by_samples, 0.01), "dvi": (by_samples, 0.03), "first_order": (by_jacobian, 1e-7)}
 MATCHED = {"layers", "product of functions"}  # by Gaussians on the way: exact to first order alone
 CASES = [(b, p) for b in BOOKS for p in PROGRAMS if b == "first_order" or p not in MATCHED]
 

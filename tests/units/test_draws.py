@@ -10,17 +10,7 @@ from numpyro_moments import units as numpyro_units
 from pyro_moments import units as pyro_units
 from tests.checks.jaxprs import by_numpy
 from tests.response.models import doubles
-from tests.units.cases import (
-    GUMBEL,
-    LOC,
-    SHARED,
-    UNITS,
-    X,
-    array,
-    guide_of,
-    model_of,
-    predicted,
-)
+from tests.units.cases import GUMBEL, LOC, SHARED, UNITS, X, array, guide_of, model_of, predicted
 
 NAMED = {**UNITS, "classes": GUMBEL}
 Y = np.zeros((4, 7))

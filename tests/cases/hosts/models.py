@@ -22,11 +22,7 @@ PYRO = SimpleNamespace(
     sample=pyro.sample, plate=pyro.plate, dist=pyro.distributions, np=torch, relu=torch.relu
 )
 NUMPYRO = SimpleNamespace(
-    sample=numpyro.sample,
-    plate=numpyro.plate,
-    dist=numpyro.distributions,
-    np=jnp,
-    relu=jax.nn.relu,
+    sample=numpyro.sample, plate=numpyro.plate, dist=numpyro.distributions, np=jnp, relu=jax.nn.relu
 )
 
 

@@ -9,12 +9,7 @@ import xarray
 from scipy import stats
 
 from moment_inference.criticism import draws as draws_module
-from moment_inference.criticism.arviz_access import (
-    Scores,
-    is_line_0,
-    leave_one_out,
-    loo_weights,
-)
+from moment_inference.criticism.arviz_access import Scores, is_line_0, leave_one_out, loo_weights
 from moment_inference.criticism.comparison.differences import LooComparison
 from tests.checks.marks import IN_PYRO
 from tests.criticism.containers.arviz_lines import arviz_loo

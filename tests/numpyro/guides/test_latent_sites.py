@@ -10,12 +10,7 @@ from numpyro.distributions.transforms import AffineTransform, ExpTransform, Sigm
 
 from moment_calculus.values.propagation import Propagation
 from numpyro_moments import UnsupportedMoments
-from numpyro_moments.sites.terms import (
-    POSTERIORS,
-    auxiliary_term,
-    latent_term,
-    posterior_value,
-)
+from numpyro_moments.sites.terms import POSTERIORS, auxiliary_term, latent_term, posterior_value
 from tests.checks.jaxprs import by_numpy
 from tests.numpyro.likelihoods.cases import MEAN, VARIANCE, distribution, latent
 from tests.numpyro.one_program import evaluated

@@ -13,14 +13,7 @@ from flax import linen
 from numpyro.contrib.module import random_eqx_module, random_flax_module
 from numpyro.infer import Predictive, Trace_ELBO, TraceMeanField_ELBO
 
-from numpyro_moments import (
-    SVI,
-    DeterministicELBO,
-    MCDropoutGuide,
-    UnsupportedMoments,
-    fit,
-    predict,
-)
+from numpyro_moments import SVI, DeterministicELBO, MCDropoutGuide, UnsupportedMoments, fit, predict
 from tests.checks.jaxprs import by_numpy
 from tests.numpyro.one_program import evaluated
 

@@ -7,11 +7,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 
-from numpyro_moments import (
-    DVIGuide,
-    UnsupportedMoments,
-    predict,
-)
+from numpyro_moments import DVIGuide, UnsupportedMoments, predict
 from numpyro_moments.sites.traces import bind
 from tests.checks.jaxprs import by_numpy
 from tests.numpyro import models

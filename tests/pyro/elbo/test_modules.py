@@ -54,11 +54,7 @@ def batch_norm() -> nn.Module:
 CASES = {
     "layer norm": (lambda: between(nn.LayerNorm(HIDDEN), nn.ReLU()), "full", 0.01),
     "layer norm, diagonal": (lambda: between(nn.LayerNorm(HIDDEN), nn.ReLU()), "diagonal", 0.01),
-    "layer norm of activations": (
-        lambda: between(nn.ReLU(), nn.LayerNorm(HIDDEN)),
-        "full",
-        0.01,
-    ),
+    "layer norm of activations": (lambda: between(nn.ReLU(), nn.LayerNorm(HIDDEN)), "full", 0.01),
     "rms norm": (lambda: between(nn.RMSNorm(HIDDEN), nn.Tanh()), "full", 0.01),
     "group norm": (lambda: between(nn.GroupNorm(1, HIDDEN), nn.ReLU()), "full", 0.01),
     "batch norm": (lambda: between(batch_norm(), nn.ReLU()), "full", 0.005),

@@ -6,12 +6,7 @@ import pytest
 import torch
 from pyro import poutine
 
-from pyro_moments import (
-    DeterministicELBO,
-    DVIGuide,
-    UnsupportedMoments,
-    predict,
-)
+from pyro_moments import DeterministicELBO, DVIGuide, UnsupportedMoments, predict
 from tests.oracles.pyro_samples import train
 from tests.pyro import models
 

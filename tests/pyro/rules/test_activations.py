@@ -5,14 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from pyro_moments import (
-    SVI,
-    DeterministicELBO,
-    DVIGuide,
-    Moments,
-    UnsupportedMoments,
-    propagate,
-)
+from pyro_moments import SVI, DeterministicELBO, DVIGuide, Moments, UnsupportedMoments, propagate
 from tests.pyro import models
 
 MEAN = torch.tensor([[1.0, -2.0, 0.1], [0.5, 3.0, -0.7]], dtype=torch.float64)
