@@ -15,13 +15,7 @@ from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.operations.linear.dependent import dependent_product
 from moment_calculus.operations.shapes.moves import swap_last
 from moment_calculus.rulebooks import propagation_of
-from tests.backward.dependent import (
-    check_deviations,
-    check_hosts,
-    check_small_variances,
-    moments,
-    propagated,
-)
+from tests.backward import dependent
 from tests.numpyro.one_program import propagate_traced
 
 TOKENS, WIDTH, HEADS = 5, 4, 2
@@ -66,8 +60,8 @@ def tied(*weights):
 @pytest.mark.parametrize("program", [in_torch, pytest.param(tied, id="tied")])
 def test_small_variances(program):
     with pytest.warns(DependenceWarning) if program is tied else np.errstate():
-        found = propagated(program, WEIGHTS, 1e-5)
-    check_small_variances(program, WEIGHTS, found)
+        found = dependent.propagated(program, WEIGHTS, 1e-5)
+    dependent.check_small_variances(program, WEIGHTS, found)
 
 
 def test_scores_of_one_query_share_its_deviations():
@@ -95,11 +89,11 @@ def test_scores_of_one_query_share_its_deviations():
     [(in_torch, 0.02, 0.03), pytest.param(tied, 0.12, 0.13, id="tied")],
 )
 def test_the_deviations_of_draws(program, spread, off):
-    check_deviations(program, WEIGHTS, 0.1, spread, off)
+    dependent.check_deviations(program, WEIGHTS, 0.1, spread, off)
 
 
 def test_hosts_agree_with_gradients():
-    check_hosts(in_torch, in_jax, WEIGHTS)
+    dependent.check_hosts(in_torch, in_jax, WEIGHTS)
 
 
 def test_attention_of_jax_is_that_of_torch():
@@ -115,9 +109,9 @@ def test_attention_of_jax_is_that_of_torch():
         parts = ((jnp.asarray(X) @ weight).reshape(shape) for weight in weights[:3])
         return jax.nn.dot_product_attention(*parts).reshape(X.shape) @ weights[3]
 
-    found = propagated(by_torch, WEIGHTS, 0.5)
+    found = dependent.propagated(by_torch, WEIGHTS, 0.5)
     with jax.enable_x64(True):
-        inputs = moments(WEIGHTS, 0.5, numpyro_moments, jnp.asarray)
+        inputs = dependent.moments(WEIGHTS, 0.5, numpyro_moments, jnp.asarray)
         theirs = propagate_traced(by_jax, *inputs, covariance="backward")
     np.testing.assert_allclose(theirs.mean, found.mean, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(theirs.variance, found.variance, rtol=1e-4)
@@ -138,17 +132,17 @@ def test_options_of_torch_s_attention(options, certain):
         parts = x @ first[0], x @ first[1], x @ last[2]
         return F.scaled_dot_product_attention(*parts, **options)
 
-    found = propagated(program, WEIGHTS, 1e-5)
-    check_small_variances(program, WEIGHTS, found, rtol=0.02)
+    found = dependent.propagated(program, WEIGHTS, 1e-5)
+    dependent.check_small_variances(program, WEIGHTS, found, rtol=0.02)
 
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 def test_other_covariances_name_backward_as_the_remedy(covariance):
     with pytest.raises(UnsupportedMoments, match="covariance='backward'"):
-        propagated(in_torch, WEIGHTS, 0.1, covariance)
+        dependent.propagated(in_torch, WEIGHTS, 0.1, covariance)
 
 
 def test_dropout_inside_is_refused():
     program = lambda w: F.scaled_dot_product_attention(w, w, w, dropout_p=0.5)  # noqa: E731
     with pytest.raises(UnsupportedMoments, match="dropout_p"):
-        propagated(program, WEIGHTS[:1], 0.1)
+        dependent.propagated(program, WEIGHTS[:1], 0.1)

@@ -7,12 +7,7 @@ import pytest
 import torch
 
 from moment_calculus.errors import DependenceWarning, UnsupportedMoments
-from tests.backward.dependent import (
-    check_deviations,
-    check_hosts,
-    check_small_variances,
-    propagated,
-)
+from tests.backward import dependent
 
 UNITS, STEPS = 4, 12
 RANDOM = np.random.default_rng(7)
@@ -58,8 +53,8 @@ def in_torch(cell, steps=STEPS):
 @pytest.mark.parametrize("cell", CELLS)
 def test_small_variances(cell):
     with pytest.warns(DependenceWarning, match="left out of its mean"):
-        found = propagated(in_torch(cell), WEIGHTS, 1e-5)
-    check_small_variances(in_torch(cell), WEIGHTS, found)
+        found = dependent.propagated(in_torch(cell), WEIGHTS, 1e-5)
+    dependent.check_small_variances(in_torch(cell), WEIGHTS, found)
 
 
 @pytest.mark.parametrize(
@@ -67,13 +62,13 @@ def test_small_variances(cell):
     [(lstm, 0.1, 0.02, 0.03), (lstm, 0.3, 0.08, 0.06), (gru, 0.1, 0.02, 0.04)],
 )
 def test_the_deviations_of_draws(cell, scale, spread, off):
-    check_deviations(in_torch(cell), WEIGHTS, scale, spread, off)
+    dependent.check_deviations(in_torch(cell), WEIGHTS, scale, spread, off)
 
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_hosts_agree_with_gradients(cell):
     in_jax = lambda *w: cell(jnp, jax.nn.sigmoid, jnp.asarray(X[:2]), *w)  # noqa: E731
-    check_hosts(in_torch(cell, 2), in_jax, WEIGHTS)
+    dependent.check_hosts(in_torch(cell, 2), in_jax, WEIGHTS)
 
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
@@ -83,14 +78,14 @@ def test_other_covariances_name_backward_as_the_remedy(covariance):
         return torch.sigmoid(hidden @ hidden.mT) * hidden[:, :3]
 
     with pytest.raises(UnsupportedMoments, match="covariance='backward'"):
-        propagated(in_torch(lstm, 2), WEIGHTS, 0.1, covariance)
+        dependent.propagated(in_torch(lstm, 2), WEIGHTS, 0.1, covariance)
     with pytest.raises(UnsupportedMoments, match="covariance='backward'"):
-        propagated(program, WEIGHTS[:1], 0.1, covariance)
+        dependent.propagated(program, WEIGHTS[:1], 0.1, covariance)
 
 
 def test_the_time_of_a_step_is_that_of_the_first_ones():
     """A query that followed every earlier step would pass the limit of recursion."""
     many = np.tile(X, (6, 1, 1))
     program = lambda *w: gru(torch, torch.sigmoid, torch.as_tensor(many), *w)  # noqa: E731
-    found = propagated(program, WEIGHTS, 0.1)
+    found = dependent.propagated(program, WEIGHTS, 0.1)
     assert bool((found.variance > 0).all())

@@ -16,17 +16,7 @@ from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.backward import asked
 from moment_calculus.values.propagation import RuleBook
 from tests.backward.programs import CASES
-from tests.checks.general import (
-    check_float32,
-    check_gradients,
-    check_zero_variance,
-    combined,
-    gradients_by,
-    leaves_of,
-    meetings,
-    to_torch,
-    torch_gradients,
-)
+from tests.checks import general
 from tests.checks.jaxprs import by_numpy
 
 
@@ -36,16 +26,16 @@ def check_hosts(case):
 
     def combine(*inputs):
         outputs = case.outputs(*inputs)
-        return combined(outputs), outputs
+        return general.combined(outputs), outputs
 
     with jax.enable_x64(True):
         inputs = tuple(map(jax.numpy.asarray, arrays))
         run = jax.grad(combine, argnums=tuple(range(len(inputs))), has_aux=True)
         gradients, outputs = by_numpy(run)(*inputs)
-    for mode, expected in case.outputs(*to_torch(arrays)).items():
+    for mode, expected in case.outputs(*general.to_torch(arrays)).items():
         size = float(expected.abs().max())
         assert_allclose(outputs[mode], expected, 1e-10, 1e-12 * size, err_msg=mode)
-    ours = torch_gradients(case, arrays)
+    ours = general.torch_gradients(case, arrays)
     size = max(np.abs(gradient).max(initial=0.0) for gradient in ours)
     for one, other in zip(ours, gradients, strict=True):
         assert_allclose(other, one, rtol=1e-10, atol=1e-11 * size)
@@ -53,12 +43,12 @@ def check_hosts(case):
 
 def check_second_derivatives(case):
     """The derivative of the gradient along a direction, against central differences."""
-    arrays, generator = leaves_of(case.example()), torch.Generator().manual_seed(3)
+    arrays, generator = general.leaves_of(case.example()), torch.Generator().manual_seed(3)
     way = [torch.randn(a.shape, generator=generator, dtype=torch.float64) for a in arrays]
 
     def slope(by, create_graph=False):
         moved = [a + by * d for a, d in zip(arrays, way, strict=True)]
-        total = combined(case.outputs(*moved))
+        total = general.combined(case.outputs(*moved))
         slopes = torch.autograd.grad(total, moved, create_graph=create_graph, allow_unused=True)
         pairs = [(g, d) for g, d in zip(slopes, way, strict=True) if g is not None]
         return sum((g * d).sum() for g, d in pairs) + 0 * by
@@ -72,7 +62,7 @@ def check_second_derivatives(case):
 
 def check_batches_of_programs(case):
     """vmap gives what a loop gives, in torch."""
-    arrays = to_torch(case.example())
+    arrays = general.to_torch(case.example())
     batches = [torch.stack([array, 0.5 * array + 0.1]) for array in arrays]
     together = torch.func.vmap(case.outputs)(*batches)
     for place in range(2):
@@ -83,7 +73,7 @@ def check_batches_of_programs(case):
 def check_positive(case, rules="exact"):
     """No variance is negative; every covariance is positive semidefinite."""
     for by in (0.01, 1.0, 30.0):
-        outputs = case.outputs(*to_torch(case.shrunk(case.example(), by)), rules=rules)
+        outputs = case.outputs(*general.to_torch(case.shrunk(case.example(), by)), rules=rules)
         assert (outputs["variance"] >= 0).all()
         for matrices in (outputs[mode] for mode in ("joint", "covariance") if mode in outputs):
             values = torch.linalg.eigvalsh(matrices)
@@ -93,11 +83,11 @@ def check_positive(case, rules="exact"):
 def check_extremes(case):
     """In single precision nothing is NaN or infinite, nor a gradient, at any size of the spread."""
     for by in (0.0, 1e-10, 1e-4, 1e3):
-        leaves = leaves_of(case.shrunk(case.example(), by), torch.float32)
+        leaves = general.leaves_of(case.shrunk(case.example(), by), torch.float32)
         outputs = case.outputs(*leaves)
         for mode, array in outputs.items():
             assert torch.isfinite(array).all(), (mode, by)
-        for gradient in gradients_by(leaves, combined(outputs)):
+        for gradient in general.gradients_by(leaves, general.combined(outputs)):
             assert np.isfinite(gradient).all(), by
 
 
@@ -105,15 +95,15 @@ CHECKS = [
     check_hosts,
     check_positive,
     check_extremes,
-    check_zero_variance,
-    check_gradients,
+    general.check_zero_variance,
+    general.check_gradients,
     check_second_derivatives,
     check_batches_of_programs,
-    check_float32,
+    general.check_float32,
 ]
 
 
-@pytest.mark.parametrize(("check", "case"), meetings(CHECKS, CASES))
+@pytest.mark.parametrize(("check", "case"), general.meetings(CHECKS, CASES))
 def test_property(check, case):
     check(case)
 

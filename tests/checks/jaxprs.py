@@ -14,15 +14,7 @@ import jax
 import jax.extend
 import numpy as np
 
-from tests.checks.array_primitives import (
-    ARRAY_PRIMITIVES,
-    broadcast,
-    cut,
-    iota,
-    part_at,
-    product,
-    updated,
-)
+from tests.checks import array_primitives
 from tests.checks.scalar_primitives import ELEMENTWISE, RANDOM, as_keys, is_key, packed
 
 
@@ -35,22 +27,24 @@ def _reduction(function: Callable) -> Callable:
 
 
 FUNCTIONS: dict[str, Callable] = {
-    **ARRAY_PRIMITIVES,
+    **array_primitives.ARRAY_PRIMITIVES,
     **RANDOM,
     **{name: _elementwise(function) for name, function in ELEMENTWISE.items()},
     "bitcast_convert_type": lambda x, *, new_dtype: np.asarray(x, order="C").view(new_dtype),
-    "broadcast_in_dim": broadcast,
+    "broadcast_in_dim": array_primitives.broadcast,
     "concatenate": lambda *parts, dimension: np.concatenate(parts, dimension),
     "convert_element_type": lambda x, *, new_dtype, **_: np.asarray(x).astype(new_dtype),
     "cumsum": lambda x, *, axis, reverse: (
         np.flip(np.cumsum(np.flip(x, axis), axis), axis) if reverse else np.cumsum(x, axis)
     ),
-    "dot_general": product,
-    "dynamic_slice": lambda x, *starts, slice_sizes: x[part_at(x, starts, slice_sizes)],
-    "dynamic_update_slice": updated,
+    "dot_general": array_primitives.product,
+    "dynamic_slice": lambda x, *starts, slice_sizes: x[
+        array_primitives.part_at(x, starts, slice_sizes)
+    ],
+    "dynamic_update_slice": array_primitives.updated,
     "expand_dims": lambda x, *, dimensions: np.expand_dims(x, dimensions),
     "integer_pow": lambda x, *, y: np.power(x, y) if y >= 0 else 1 / np.power(x, -y),
-    "iota": iota,
+    "iota": array_primitives.iota,
     "reduce_and": _reduction(np.all),
     "reduce_max": _reduction(np.max),
     "reduce_min": _reduction(np.min),
@@ -64,7 +58,7 @@ FUNCTIONS: dict[str, Callable] = {
     "shift_left": np.left_shift,
     "shift_right_arithmetic": lambda x, by: x >> by,
     "shift_right_logical": lambda x, by: x >> by,
-    "slice": cut,
+    "slice": array_primitives.cut,
     "squeeze": lambda x, *, dimensions: np.squeeze(x, dimensions),
     "transpose": lambda x, *, permutation: np.transpose(x, permutation),
 }

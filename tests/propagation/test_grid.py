@@ -4,18 +4,7 @@ import numpy as np
 import pytest
 
 from moment_calculus.errors import UnsupportedMoments
-from tests.propagation.grid import (
-    TABLE,
-    X,
-    Y,
-    exact,
-    guide_of,
-    linear,
-    loss_and_gradients,
-    network,
-    network_guide,
-    objective_of,
-)
+from tests.propagation import grid
 from tests.propagation.oracle import losses, near
 from tests.response.models import doubles
 
@@ -23,15 +12,15 @@ PARTICLES, DRAWS = 1250, 16
 
 
 def losses_of(host, guide, flow, objective):
-    model = linear(host)
+    model = grid.linear(host)
     with doubles(host):
-        guide, params = guide_of(host, guide, model)
-    of = objective_of(host, objective, flow, PARTICLES)
+        guide, params = grid.guide_of(host, guide, model)
+    of = grid.objective_of(host, objective, flow, PARTICLES)
     count = DRAWS if flow == "sampled" else 1
-    return losses(host, of, model, {}, X, Y, count=count, guide=guide, params=params)
+    return losses(host, of, model, {}, grid.X, grid.Y, count=count, guide=guide, params=params)
 
 
-CELLS = TABLE.cells(legal=True)
+CELLS = grid.TABLE.cells(legal=True)
 IN_NUMPYRO = [
     cell for cell in CELLS if "DVIGuide" in cell or ("RenyiELBO" not in cell and "mean" not in cell)
 ]
@@ -43,17 +32,17 @@ IN_NUMPYRO = [
     indirect=["host"],
 )
 def test_a_linear_model_has_its_closed_form(host, guide, flow, objective):
-    found, expected = losses_of(host, guide, flow, objective), exact(guide, flow, objective)
+    found, expected = losses_of(host, guide, flow, objective), grid.exact(guide, flow, objective)
     if flow == "sampled":
         assert near(found, expected)
     else:
         assert found[0] == pytest.approx(expected, rel=1e-10)
 
 
-@pytest.mark.parametrize(("guide", "flow", "objective"), TABLE.cells(legal=False))
+@pytest.mark.parametrize(("guide", "flow", "objective"), grid.TABLE.cells(legal=False))
 def test_what_is_illegal_is_refused_with_its_reason(host, guide, flow, objective):
     refusal = ValueError, UnsupportedMoments
-    with pytest.raises(refusal, match=TABLE.reason(guide, flow, objective)):
+    with pytest.raises(refusal, match=grid.TABLE.reason(guide, flow, objective)):
         losses_of(host, guide, flow, objective)
 
 
@@ -69,9 +58,9 @@ IN_BOTH += [cell for cell in CELLS if cell[:2] == ("DVIGuide", "sampled")]
     indirect=["host"],
 )
 def test_a_network_has_finite_gradients(host, guide, flow, objective):
-    guide = network_guide(host, guide, network(host))
-    loss, gradients = loss_and_gradients(
-        host, objective_of(host, objective, flow, 4), network(host), guide
+    guide = grid.network_guide(host, guide, grid.network(host))
+    loss, gradients = grid.loss_and_gradients(
+        host, grid.objective_of(host, objective, flow, 4), grid.network(host), guide
     )
     assert np.isfinite(loss)
     assert gradients
@@ -80,5 +69,5 @@ def test_a_network_has_finite_gradients(host, guide, flow, objective):
 
 
 def test_the_page_is_up_to_date():
-    text = TABLE.FILE.read_text(encoding="utf-8")
-    assert text == TABLE.page(), "run python docs/grid.py"
+    text = grid.TABLE.FILE.read_text(encoding="utf-8")
+    assert text == grid.TABLE.page(), "run python docs/grid.py"

@@ -8,14 +8,7 @@ import torch.nn.functional as F
 
 from pyro_moments import DeterministicELBO, DVIGuide
 from pyro_moments.compiled.compilers import inductor, replay
-from tests.pyro.compiled.compiling import (
-    assert_equal,
-    assert_same,
-    gradients,
-    make,
-    perturb,
-    programs,
-)
+from tests.pyro.compiled import compiling
 
 ACTIVATIONS = [torch.relu, F.elu]  # with a closed form of their pairs, and without
 
@@ -64,10 +57,10 @@ def assert_chooses_terms(graph):
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_as_in_eager_programs(activation):
     graphs = []
-    elbo, model, guide = make(noting(replay, graphs)), network(activation), DVIGuide()
+    elbo, model, guide = compiling.make(noting(replay, graphs)), network(activation), DVIGuide()
     x, y = data()
     for size in (1.0, 10.0):  # other correlations, which need other numbers of terms
-        assert_same(elbo, DeterministicELBO(), model, guide, size * x, y)
+        compiling.assert_same(elbo, DeterministicELBO(), model, guide, size * x, y)
     (graph,) = graphs
     assert_chooses_terms(graph)
 
@@ -83,21 +76,24 @@ def scalar_inductor(graph, inputs):
 def drawn(elbo, guide, *args):
     """Loss and gradients for three draws by the same random numbers."""
     pyro.set_rng_seed(3)
-    return [gradients(elbo, narrow, guide, *args) for _ in range(3)]
+    return [compiling.gradients(elbo, narrow, guide, *args) for _ in range(3)]
 
 
 def test_inductor_equals_the_eager_program(double_precision):
     """At other parameters and numbers of terms too, and with the random numbers of each call."""
     graphs = []
     options = {"sample_sites": ["b"]}
-    guide, elbo = DVIGuide(init_scale=0.2), make(noting(scalar_inductor, graphs), **options)
+    guide, elbo = (
+        DVIGuide(init_scale=0.2),
+        compiling.make(noting(scalar_inductor, graphs), **options),
+    )
     eager, (x, y) = DeterministicELBO(**options), data()
-    gradients(elbo, narrow, guide, x, y)  # which captures, and draws for itself
+    compiling.gradients(elbo, narrow, guide, x, y)  # which captures, and draws for itself
     for size in (1.0, 10.0):
         found = drawn(elbo, guide, size * x, y)
         assert len({loss for loss, _ in found}) == 3
         for one, other in zip(found, drawn(eager, guide, size * x, y), strict=True):
-            assert_equal(one, other)
-        perturb(guide)
-    assert len(programs(elbo)) == 1
+            compiling.assert_equal(one, other)
+        compiling.perturb(guide)
+    assert len(compiling.programs(elbo)) == 1
     assert_chooses_terms(*graphs)
