@@ -35,15 +35,7 @@ nearly = lambda name: partial(test_exact.test_small_variances, case(name))  # no
 
 @dataclass(frozen=True)
 class Mutant:
-    """A mistake.
-
-    Args:
-        mistake: what is wrong.
-        owner: of the attribute.
-        name: of it.
-        wrong: what is put in its place.
-        check: that must fail.
-    """
+    """A mistake in the place of an owner's attribute, and the check that must fail."""
 
     mistake: str
     owner: Any

@@ -46,12 +46,7 @@ class Program:
 
 
 class Host:
-    """A framework in which the programs are run.
-
-    Args:
-        xp: its namespace: ``torch`` or ``jax.numpy``.
-        linear: x Wᵀ + b, of x and W [out, in], or W [in], and maybe b.
-    """
+    """A framework: its namespace, and x Wᵀ + b of x, W [out, in] or [in], maybe b."""
 
     def __init__(self, xp: Any, linear: Callable) -> None:
         self.xp, self.linear = xp, linear

@@ -13,34 +13,19 @@ LEVELS = np.array([0.01, 0.2, 0.5, 0.9, 0.999])
 
 
 def check_levels(below, *, tolerance=2e-6):
-    """Probabilities below continuous quantiles are the levels.
-
-    Args:
-        below: [levels, ...].
-        tolerance: absolute.
-    """
+    """Probabilities [levels, ...] below continuous quantiles are the levels."""
     expected = np.broadcast_to(LEVELS.reshape((-1,) + (1,) * (below.ndim - 1)), below.shape)
     np.testing.assert_allclose(below, expected, rtol=0, atol=tolerance)
 
 
 def check_smallest(counts, cumulative):
-    """Counts are the smallest whose cumulative probability reaches the levels.
-
-    Args:
-        counts: [levels, elements].
-        cumulative: probabilities of at most 0, 1, 2, …, [counts, elements].
-    """
+    """Counts [levels, elements] are the smallest that reach the levels."""
     exact = np.stack([(cumulative < level - 1e-9).sum(0) for level in LEVELS])
     np.testing.assert_array_equal(counts, exact)
 
 
 def check_draws(draws, quantiles):
-    """The shares of draws up to quantiles are the levels, within five standard errors.
-
-    Args:
-        draws: [draws, ...], of a continuous distribution.
-        quantiles: [levels, ...].
-    """
+    """Shares of draws [draws, ...] up to quantiles are levels, to five errors."""
     shares = np.stack([(draws <= quantile).mean(0) for quantile in quantiles])
     error = np.sqrt(LEVELS * (1 - LEVELS) / len(draws))
     deviation = (shares.reshape(len(LEVELS), -1) - LEVELS[:, None]) / error[:, None]
@@ -49,25 +34,14 @@ def check_draws(draws, quantiles):
 
 
 def check_frequencies(draws, probabilities):
-    """The frequencies of counts are their probabilities, within five standard errors.
-
-    Args:
-        draws: [draws, elements].
-        probabilities: of 0, 1, 2, …, [counts, elements].
-    """
+    """Counts [draws, elements] have [counts, elements], to five errors."""
     for count, expected in enumerate(np.asarray(probabilities)):
         error = np.sqrt(expected * (1 - expected) / len(draws)) + 1e-12
         assert (abs((draws == count).mean(0) - expected) < 5 * error).all(), count
 
 
 def check_distribution_function(cdf, value, draws):
-    """It is the share of draws up to a value, zero and one at the ends, NaN where the value is.
-
-    Args:
-        cdf: of a prediction.
-        value: of the shape of an observation, an array of the host.
-        draws: [draws, ...].
-    """
+    """Shares of draws up to a value; zero and one at the ends, NaN at NaN."""
     below = np.asarray(cdf(value))
     assert below.shape == draws.shape[1:]
     error = np.sqrt(below * (1 - below) / len(draws)) + 1e-12

@@ -71,13 +71,7 @@ CASES = {
 
 
 def entropy_and_information(case: Case, points: np.ndarray, weights: np.ndarray) -> tuple:
-    """H[E p] and H[E p] − E H[p] of a mixture.
-
-    Args:
-        case: the likelihood.
-        points: of f, [nodes, ...].
-        weights: of these, [nodes].
-    """
+    """H[E p] and H[E p] − E H[p] of a mixture at points of f [nodes, ...]."""
     if case.counts is not None:
         values, steps = np.arange(case.counts + 1.0), np.ones(case.counts + 1)
     else:
@@ -101,13 +95,7 @@ def of_gaussian(name: str) -> tuple:
 
 
 def check_uncertainty(name: str, found: Any, *, rtol: float = 3e-5) -> None:
-    """Entropy, mutual information and credible intervals of a prediction of ``latent()``.
-
-    Args:
-        name: of the case.
-        found: the prediction.
-        rtol: of what is a quadrature, absolute and relative.
-    """
+    """Entropy, information and intervals of a prediction of ``latent()``."""
     case = CASES[name]
     rtol = 1e-7 if rtol == 3e-5 and name in CLOSE else rtol
     entropy, information = of_gaussian(name)
@@ -147,11 +135,7 @@ def class_draws(count: int = 200_000) -> np.ndarray:
 
 
 def class_information(probabilities: np.ndarray) -> np.ndarray:
-    """Mutual information of classes, from equally likely probabilities.
-
-    Args:
-        probabilities: [points, ..., classes].
-    """
+    """Mutual information of classes from draws [points, ..., classes]."""
     mean = probabilities.mean(0)
     entropies = -xlogy(probabilities, probabilities).sum(-1)
     return -xlogy(mean, mean).sum(-1) - entropies.mean(0)
@@ -201,13 +185,7 @@ EQUAL = np.full(K, 1 / K)
 
 
 def check_particles(name: str, found: Any, *, rtol: float = 3e-6) -> None:
-    """A prediction by particles of which f is ``LOCATIONS`` is the mixture of what they predict.
-
-    Args:
-        name: of the case.
-        found: the prediction.
-        rtol: of what is a quadrature or an inversion, absolute and relative.
-    """
+    """Particles whose f is ``LOCATIONS`` are the mixture of what they predict."""
     case = CASES[name]
     law = case.scipy(LOCATIONS)
     np.testing.assert_allclose(found.mean, law.mean().mean(0), rtol=1e-6)

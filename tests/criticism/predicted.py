@@ -20,15 +20,7 @@ SCALE = np.exp(0.3 * rng.normal(size=SIZE))
 
 
 def predicted(host, family, *parameters, kind="Prediction", **named):
-    """A prediction of site y.
-
-    Args:
-        host: "pyro" or "numpyro".
-        family: name of the distribution.
-        parameters: in NumPy.
-        kind: or "SampledPrediction".
-        named: parameters by name, likewise.
-    """
+    """A prediction of site y by a family of a host, with parameters in NumPy."""
     arrays = [ARRAYS[host](part) for part in parameters]
     by_name = {name: ARRAYS[host](part) for name, part in named.items()}
     return getattr(MODULES[host], kind)(

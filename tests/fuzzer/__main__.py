@@ -97,12 +97,7 @@ def _jax_host() -> Host:
 
 
 def minimised(program: Program, still_fails: Callable[[Program], bool]) -> Program:
-    """Shorten while the program fails.
-
-    Args:
-        program: one that fails.
-        still_fails: whether a shorter one does.
-    """
+    """Shorten while the program fails."""
     for shorter in _shorter(program):
         if still_fails(shorter):
             return minimised(shorter, still_fails)

@@ -22,12 +22,7 @@ RELATIVE, FLOOR = 1e-3, 1e-12  # of a variance of about 1e-8
 
 @dataclass(frozen=True)
 class Verdict:
-    """``right``, ``wrong``, ``crashed``, ``refused`` or ``warned``, and why.
-
-    Args:
-        kind: one of these words.
-        reason: what was wrong, or the cause of the refusal.
-    """
+    """``right``, ``wrong``, ``crashed``, ``refused`` or ``warned``, and why."""
 
     kind: str
     reason: str = ""
@@ -99,15 +94,7 @@ def _is_diagonal(covariance: np.ndarray) -> bool:
 
 @dataclass(frozen=True)
 class Host:
-    """A host of the programs.
-
-    Args:
-        name: of the spellings.
-        propagate: the library's.
-        moments: its inputs.
-        array: of a NumPy array.
-        forget: frees what it keeps of programs that ran.
-    """
+    """A host of the programs; ``forget`` frees what it keeps of those that ran."""
 
     name: str
     propagate: Callable

@@ -18,13 +18,7 @@ MOST = 6  # elements of all masks
 
 @dataclass(frozen=True)
 class Truth:
-    """Mean and covariance of all elements of the output, flat.
-
-    Args:
-        mean: of its shape.
-        covariance: [n, n].
-        known: whether the diagonal mode owes its variances.
-    """
+    """Mean and covariance [n, n] of the flat output; whether diagonal mode owes it."""
 
     mean: np.ndarray
     covariance: np.ndarray

@@ -29,13 +29,7 @@ ALL = tuple(OPERATIONS.values())
 
 @dataclass(frozen=True)
 class Input:
-    """A Gaussian input.
-
-    Args:
-        mean: array.
-        variance: of its shape.
-        covariance: over the trailing axis, in the place of the variance.
-    """
+    """A Gaussian input; the covariance is over the trailing axis."""
 
     mean: np.ndarray
     variance: np.ndarray

@@ -17,14 +17,7 @@ from tests import cases
 
 @dataclass(frozen=True)
 class Mutant:
-    """A wrong rule.
-
-    Args:
-        mistake: what is wrong.
-        original: the row of the right rule.
-        case: the row of the wrong rule.
-        check: the property that must fail.
-    """
+    """A mistake: the right and the wrong row, and the property that must fail."""
 
     mistake: str
     original: Any

@@ -89,16 +89,7 @@ def gaussian_loss(design, y, noise: float, posterior, prior) -> float:
 def vectorised_trace_elbo(
     model, guide, *args, plates: int = 1, batches: int = 10, draws: int = 1000
 ) -> tuple[float, float]:
-    """The same from one vectorised run for each batch of draws; the model has to allow it.
-
-    Args:
-        model: Pyro model whose operations keep leading dimensions.
-        guide: its guide.
-        *args: passed to both.
-        plates: how many dimensions, from the right, the plates take.
-        batches: number of runs.
-        draws: draws of all latent sites in each.
-    """
+    """The same by vectorised runs of many draws, whose plates are the last axes."""
     options = {"vectorize_particles": True, "max_plate_nesting": plates}
     elbo = Trace_ELBO(num_particles=draws, **options)
     with torch.no_grad():

@@ -59,13 +59,7 @@ def network(host):
 
 
 def by_hand(host, sites, slopes):
-    """Normal sites with parameters of their own.
-
-    Args:
-        host: the host.
-        sites: locations and scales.
-        slopes: of the later sites on the first one.
-    """
+    """Normal sites (location, scale), sloped on the first, with own parameters."""
     param, positive = host.language.param, host.dist.constraints.positive
 
     def guide(x, y):

@@ -102,18 +102,7 @@ def cavity_by_quadrature(alpha, size, row, noise, loc, scale):
 
 
 def losses(host, objective, model, sites, *data, count=1, guide=None, params=None):
-    """Losses in double precision, each with random numbers of its own.
-
-    Args:
-        host: the host.
-        objective: of the host.
-        model: the model.
-        sites: locations and scales by site.
-        *data: its arguments, arrays of NumPy.
-        count: how many.
-        guide: one of the package, or hand-written; by default a mean-field one.
-        params: of the guide, if they are not those of the sites.
-    """
+    """Losses in double precision, each with random numbers of its own."""
     with doubles(host):
         arrays = [host.array(part) for part in data]
         params = params or mean_field(host, **sites)
@@ -131,16 +120,7 @@ def _in_numpyro(objective, model, guide, params, arrays, count):
 
 
 def of_batches(host, objective, model, sites, *data, batches):
-    """One loss of each mini-batch, in double precision.
-
-    Args:
-        host: the host.
-        objective: of the host.
-        model: the model.
-        sites: locations and scales by site.
-        *data: the arguments of the model, arrays of NumPy.
-        batches: the rows of each, all so many.
-    """
+    """One loss of each mini-batch, all of so many rows, in double precision."""
     if host.name == "pyro":
         parts = [[part[list(rows)] for part in data] for rows in batches]
         return np.array([losses(host, objective, model, sites, *batch)[0] for batch in parts])

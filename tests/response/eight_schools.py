@@ -8,11 +8,7 @@ SIGMA = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
 
 
 def schools(host):
-    """The model, whose effects are μ + τ z.
-
-    Args:
-        host: the host.
-    """
+    """The model, whose effects are μ + τ z."""
 
     def model(sigma, y=None):
         mu = host.language.sample("mu", host.dist.Normal(0.0, 5.0))

@@ -36,12 +36,7 @@ def generalised(host, regression):
 
 
 def mean_field(host, **sites):
-    """Parameters of a DVIGuide by name.
-
-    Args:
-        host: of its names.
-        **sites: location and scale.
-    """
+    """Parameters of a DVIGuide by name, from location and scale of sites."""
     names = {"numpyro": "{0}_auto_{1}", "pyro": "DVIGuide.{1}s.{0}"}[host.name]
     return {
         names.format(site, part): host.array(np.asarray(value, float))
@@ -51,15 +46,7 @@ def mean_field(host, **sites):
 
 
 def response(host, model, *data, sites, **options):
-    """Linear response at parameters of a DVIGuide, in double precision.
-
-    Args:
-        host: the host.
-        model: the model.
-        *data: its arguments, arrays of NumPy.
-        sites: locations and scales by site.
-        **options: of ``linear_response``.
-    """
+    """Linear response at locations and scales of sites, in double precision."""
     with doubles(host), warnings.catch_warnings():
         warnings.simplefilter("error")
         arrays = [host.array(part) for part in data]

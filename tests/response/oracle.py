@@ -85,13 +85,7 @@ class Regression:
 
 
 def regression(kind, rows=40, seed=0):
-    """A regression whose covariates are correlated.
-
-    Args:
-        kind: of the likelihood.
-        rows: how many.
-        seed: of the data.
-    """
+    """A regression whose covariates are correlated."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(rows, 3)) @ np.array([[1.0, 0.8, 0.0], [0.0, 0.6, 0.3], [0.0, 0.0, 1.0]])
     f = x @ np.array([0.6, -0.4, 0.3])

@@ -145,11 +145,7 @@ def test_elements_with_unlike_parameters_make_no_partition():
 
 
 class Linear:
-    """A functional that is linear.
-
-    Args:
-        jacobian: G.
-    """
+    """A linear functional with jacobian G."""
 
     def __init__(self, jacobian):
         self.jacobian, self.value = jacobian, np.zeros(len(jacobian))

@@ -76,16 +76,7 @@ def shared(
     softplus: Callable,
     ndtr: Callable,
 ) -> dict[str, tuple[Callable, np.ndarray]]:
-    """Those that are spelled alike: a function of f, and the observations, by name.
-
-    Args:
-        dist: the host's distributions.
-        exp: its exponential function; and so on.
-        tanh: likewise.
-        sigmoid: likewise.
-        softplus: likewise.
-        ndtr: likewise.
-    """
+    """Those spelled alike, of the host's functions: of f, and the observations."""
     return {
         "Normal, nonlinear": (lambda f: dist.Normal(tanh(f), exp(f)), CONTINUOUS),
         "LogNormal": (lambda f: dist.LogNormal(f, 0.5), POSITIVE),

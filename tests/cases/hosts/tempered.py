@@ -38,12 +38,7 @@ class Datum:
 
 
 def data(dist: ModuleType, array: Callable[[np.ndarray], Any]) -> dict[str, Datum]:
-    """Rows by name.
-
-    Args:
-        dist: the host's distributions.
-        array: makes the host's array.
-    """
+    """Rows by name, of the host's distributions and arrays."""
     x, matrix, y, t, series = map(array, (INPUTS, MATRIX, PAIRS, TIMES, SERIES))
     scales, root, mask = map(array, (SCALES, ROOT, MASK))
 

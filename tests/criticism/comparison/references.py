@@ -9,12 +9,7 @@ from tests.criticism.containers.programs import NOISE
 
 
 class ExactInPyro(pyro.infer.MCMC):
-    """Finished chains of Pyro.
-
-    Args:
-        samples: by site, [chains, draws, ...].
-        diverging: [chains, draws].
-    """
+    """Finished chains of Pyro, [chains, draws, ...], and which diverge."""
 
     def __init__(self, samples, diverging):
         super().__init__(pyro.infer.NUTS(_nothing), num_samples=1)
@@ -27,12 +22,7 @@ def _nothing():
 
 
 def chains(samples, diverging=None):
-    """Finished chains.
-
-    Args:
-        samples: by site, [chains, draws, ...].
-        diverging: [chains, draws]; by default none.
-    """
+    """Finished chains by site, [chains, draws, ...], and which diverge."""
     shape = next(iter(samples.values())).shape[:2]
     return ExactInPyro(samples, np.zeros(shape, bool) if diverging is None else diverging)
 
