@@ -141,10 +141,7 @@ def test_functions_of_nothing(name, shape):
     hosts = (pyro_moments, torch.zeros), (numpyro_moments, jnp.zeros)
     for (host, zeros), function in zip(hosts, FUNCTIONS[name], strict=True):
         plain = function(zeros(shape))
-        for spread in (
-            {"variance": zeros(shape)},
-            {"covariance": zeros((*shape, shape[-1]))},
-        ):
+        for spread in ({"variance": zeros(shape)}, {"covariance": zeros((*shape, shape[-1]))}):
             moments = host.propagate(function, host.Moments(zeros(shape), **spread))
             np.testing.assert_array_equal(moments.mean, plain)  # NaN for a mean over nothing
             np.testing.assert_array_equal(moments.variance, 0 * np.zeros(plain.shape))
@@ -184,7 +181,7 @@ def parameter(name, shape):
 @pytest.mark.usefixtures("double_precision", "double_precision_in_jax")
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_no_rows_leave_the_divergence_alone(name):
-    """The KL divergence of the weights and of the logarithm of the scale, in closed form."""
+    """The KL divergence of weights and log scale, in closed form."""
     model, data, outputs = model_without_rows(name)
     size, scale = models.INPUTS * outputs, np.log(2.0)
     ratio = scale**2 * models.INPUTS  # of the variances

@@ -62,7 +62,7 @@ def test_forks_have_their_joint_covariance(name):
 
 
 def check_a_fork_that_is_joined():
-    """relu(x) − relu(−x) is x, whatever follows: the maps mix all elements of both sides."""
+    """relu(x) − relu(−x) is x, whatever maps follow."""
     generator = torch.Generator().manual_seed(2)
     left, right = torch.randn(2, 3, 4, generator=generator, dtype=torch.float64)
     x = site_value("x", MEAN[None], VARIANCE[None], propagation_of("backward", "exact"))

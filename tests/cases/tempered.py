@@ -145,9 +145,7 @@ TEMPERED = [
         "negative_binomial_two_heads",
         (COUNT, HEADS),
         of_family(
-            "NegativeBinomial",
-            lambda out: (exp(part(out, 0)),),
-            logits=lambda out: part(out, 1),
+            "NegativeBinomial", lambda out: (exp(part(out, 0)),), logits=lambda out: part(out, 1)
         ),
         density(
             distributions.NegativeBinomial,

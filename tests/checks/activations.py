@@ -1,4 +1,4 @@
-"""Properties of activations: accuracy against quadrature, and positive semi-definiteness."""
+"""Properties of activations: accuracy, and positive semi-definiteness."""
 
 import functools
 from collections.abc import Iterator
@@ -118,7 +118,7 @@ def check_pairs(case: Any) -> None:
 
 
 def check_certificate(case: Any) -> None:
-    """A truncated Mehler series errs by no more than its certificate, whatever the order."""
+    """A truncated Mehler series errs by no more than its certificate."""
     for mean, covariance, true, size, where in _pairs(case):
         for order in (1, 4, 12):
             ours = mehler.mehler(case.activation, mean, covariance, order=order)[0, 1]

@@ -131,7 +131,7 @@ def _by_steps(condition: Any, step: Any, state: Any) -> Any:
 
 @contextmanager
 def by_numpy() -> Iterator[None]:
-    """While it is entered, small programs are not compiled, nor what the front end keeps."""
+    """While it is entered, small or kept programs are not compiled."""
     kept = patch.object(programs, "_compile", Kept)
     loops = patch.object(distributions, "while_loop", _by_steps)
     with kept, loops, patch.object(pjit, NAME, _by_numpy) if _compiled else nullcontext():

@@ -1,4 +1,4 @@
-"""The ELBO of a guide by dropout, in both hosts: the terms of each site, and predictions."""
+"""The ELBO of a guide by dropout in both hosts, and predictions."""
 
 import itertools
 

@@ -192,9 +192,7 @@ def positive(host):
 
 
 @pytest.mark.parametrize(
-    ("host", "same_guide"),
-    [("pyro", False), ("pyro", True), ("numpyro", True)],
-    indirect=["host"],
+    ("host", "same_guide"), [("pyro", False), ("pyro", True), ("numpyro", True)], indirect=["host"]
 )
 def test_two_parts_give_the_posterior_of_all_data(host, same_guide):
     model, options = place(host), {"method": "newton", "float64": True}

@@ -1,4 +1,4 @@
-"""Of every rule that is not exact, the loss where training has led, beside that of draws."""
+"""Of every inexact rule, the loss at the optimum beside that of draws."""
 
 import functools
 

@@ -57,9 +57,7 @@ LOADERS = {
     ),
     "a list of rows": lambda data: DataLoader(data, 24, sampler=HALF, generator=OWN),
     "a sampler of batches": lambda data: DataLoader(
-        data,
-        batch_sampler=BatchSampler(SubsetRandomSampler(HALF, OWN), 24, False),
-        generator=OWN,
+        data, batch_sampler=BatchSampler(SubsetRandomSampler(HALF, OWN), 24, False), generator=OWN
     ),
 }
 

@@ -228,7 +228,7 @@ def _line(
     operations: Sequence[Operation],
     partnered: float,
 ) -> tuple[Line | None, dict[str, Input]]:
-    """A random operation on values, most often on the newest; and the input that it needs."""
+    """A random operation, most often on the newest value, and its input."""
     operation = drawing.pick(rng, operations)
     names, new = list(shapes), {}
     newest = names[-1] if rng.random() < 0.75 else drawing.pick(rng, names)

@@ -1,4 +1,4 @@
-"""Divergences from the horseshoe and the log-uniform prior, against quadrature; refusals."""
+"""Divergences from the horseshoe and log-uniform priors; refusals."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Models of both frameworks for mistakes, with their data, and fits that are trained once."""
+"""Models of both frameworks for mistakes, their data, and shared fits."""
 
 import functools
 from typing import Any, NamedTuple

@@ -122,7 +122,7 @@ def exact_with_slopes(name, mean, variance):
     ],
 )
 def test_without_double_precision(name, width, tolerances):
-    """Errors in units of √(w² + v) for the mean and of v for the variance, as documented."""
+    """Errors in units of √(w² + v) and of v for the variance, as documented."""
     unit = (width**2 + VARIANCES) ** 0.5
     units = (unit, VARIANCES, 1.0, 1 / unit, VARIANCES / unit, 1.0)
     found = jitted_with_slopes(name, MEANS, VARIANCES)

@@ -18,7 +18,7 @@ ORDERS = np.arange(1, 5)[:, None, None]
 
 
 def arguments(count=60):
-    """Means from −6 to 6 standard deviations, of Gaussians of any scale; weights as wide."""
+    """Means to ±6 standard deviations, of any scale; weights as wide."""
     scale = 10 ** RANDOM.uniform(-2, 2, count)
     mean = scale * RANDOM.uniform(-6, 6, count)
     slope = RANDOM.choice([-1, 1], count) * 10 ** RANDOM.uniform(-2, 0.5, count) / scale

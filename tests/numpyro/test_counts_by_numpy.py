@@ -17,10 +17,7 @@ COUNTS = np.arange(300.0)[:, None]
 POINTS, WEIGHTS = np.polynomial.hermite_e.hermegauss(60)
 # The likelihood of NumPyro, and SciPy's masses of counts at points [nodes, rows] of the predictor.
 LAWS = {
-    "poisson": (
-        lambda h: dist.Poisson(jnp.exp(h)),
-        lambda k, h: stats.poisson.pmf(k, np.exp(h)),
-    ),
+    "poisson": (lambda h: dist.Poisson(jnp.exp(h)), lambda k, h: stats.poisson.pmf(k, np.exp(h))),
     "binomial": (
         lambda h: dist.Binomial(9, logits=h),
         lambda k, h: stats.binom.pmf(k, 9, expit(h)),

@@ -1,4 +1,4 @@
-"""Sums of positive values in logarithms, powers and ratios, beside Gauss rules over both."""
+"""Sums of positive values in logarithms, powers, ratios, by Gauss rules."""
 
 import numpy as np
 import pytest

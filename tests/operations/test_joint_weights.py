@@ -54,10 +54,7 @@ def check(result, function, z):
 
 
 LAYERS = {
-    "rows": (
-        lambda z: matmul(CERTAIN, reshape(z, (3, 2))),
-        lambda z: CERTAIN @ z.reshape(3, 2),
-    ),
+    "rows": (lambda z: matmul(CERTAIN, reshape(z, (3, 2))), lambda z: CERTAIN @ z.reshape(3, 2)),
     "transposed": (
         lambda z: linear(CERTAIN, reshape(z, (2, 3))),
         lambda z: CERTAIN @ z.reshape(2, 3).T,

@@ -1,4 +1,4 @@
-"""Newton's method and L-BFGS on the mean-field ELBO of a Gaussian, whose optimum is known."""
+"""Newton's method and L-BFGS on the mean-field ELBO of a Gaussian."""
 
 import itertools
 import math

@@ -55,7 +55,7 @@ def _reach(growth: float, *scales: float) -> float:
 def activation_moments(
     plain: PLAIN, mean: float, scale: float, kinks: Sequence[float], growth: float = 0.0
 ) -> dict[str, float]:
-    """Mean, variance, Cov(x, f)/Var(x) and root mean square of f(x), x ~ N(mean, scale²)."""
+    """Moments, Cov(x, f)/Var(x), root mean square of f(x), x ~ N(mean, scale²)."""
     reach = _reach(growth, scale)
     grids = [(kink - mean) / scale + offsets(min(1.0, 1 / scale), reach) for kink in kinks]
     z, weights = normal_rule(np.concatenate([np.zeros(1), *grids]), reach)

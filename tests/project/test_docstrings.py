@@ -1,4 +1,4 @@
-"""Docstrings: in full for public names, alike in both frameworks, one line for internals."""
+"""Docstrings: full and alike for public names, one line for internals."""
 
 import ast
 import inspect

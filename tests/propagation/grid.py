@@ -1,4 +1,4 @@
-"""Guides of the grid in both hosts, at given posteriors, and their losses in closed form."""
+"""Guides of the grid at given posteriors, and their losses' closed form."""
 
 import itertools
 import runpy

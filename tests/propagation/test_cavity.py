@@ -1,4 +1,4 @@
-"""The original black-box α energy against quadrature, and the exact posterior's evidence."""
+"""The black-box α energy against quadrature, and the evidence."""
 
 import numpy as np
 import numpyro.infer.autoguide

@@ -65,10 +65,7 @@ DRAWN = {
     "no rule": (normal(lambda n, f, a, b: f.ruleless(n.exp(a))), "no moment rule"),
     "division": (normal(lambda n, f, a, b: b / a), "negative values|1/x"),
     "index": (normal(lambda n, f, a, b: n.linspace(0, 1, 4)[a.argsort()]), "in order|sort|index"),
-    "choice": (
-        normal(lambda n, f, a, b: n.where(a > n.exp(b), a, b)),
-        "comparison|choice|branch",
-    ),
+    "choice": (normal(lambda n, f, a, b: n.where(a > n.exp(b), a, b)), "comparison|choice|branch"),
     "power of both": (normal(lambda n, f, a, b: a**b), "random power"),
     "log of a difference": (
         normal(lambda n, f, a, b: n.log(n.exp(a) - n.exp(b))),
@@ -93,10 +90,7 @@ DRAWN = {
     ),
     "Gaussian rate": (regression(lambda h, f, a, b: h.dist.Exponential(1 + b)), "Gaussian"),
     "location and scale": (regression(twice_in_the_likelihood), "covariance is not known"),
-    "attention": (
-        normal(lambda n, f, a, b: n.tanh(a[:, None] @ b[None]) @ a),
-        "dependent values",
-    ),
+    "attention": (normal(lambda n, f, a, b: n.tanh(a[:, None] @ b[None]) @ a), "dependent values"),
 }
 ONLY = {
     "numpyro": {

@@ -100,11 +100,9 @@ def test_predictions_have_the_corrected_variance(case):
     variance = np.einsum("ij,jk,ik->i", fresh_rows, covariance, fresh_rows)
     nodes, weights = np.polynomial.hermite_e.hermegauss(60)
     points = (fresh_rows @ known.fitted()[0])[:, None] + np.sqrt(variance)[:, None] * nodes
-    means = {
-        "normal": lambda f: f,
-        "poisson": np.exp,
-        "bernoulli": lambda f: 1 / (1 + np.exp(-f)),
-    }[known.kind](points)
+    means = {"normal": lambda f: f, "poisson": np.exp, "bernoulli": lambda f: 1 / (1 + np.exp(-f))}[
+        known.kind
+    ](points)
     weights = weights / weights.sum()
     expected = means @ weights
     np.testing.assert_allclose(prediction.mean, expected, rtol=1e-6)

@@ -119,10 +119,7 @@ SPELLINGS: dict[str, list] = {
         lambda m, h: m.relu(h + 1) - m.relu(h - 1) - 1,
         lambda m, h: m.where(h > 1, m.array(1.0), m.where(h < -1, m.array(-1.0), h)),
     ],
-    "hardsigmoid": [
-        lambda m, h: relu6(m, h + 3) / 6,
-        lambda m, h: m.clip(h / 6 + 0.5, 0.0, 1.0),
-    ],
+    "hardsigmoid": [lambda m, h: relu6(m, h + 3) / 6, lambda m, h: m.clip(h / 6 + 0.5, 0.0, 1.0)],
     "sigmoid": [
         lambda m, h: m.sigmoid(h),
         lambda m, h: 1 / (1 + m.exp(-h)),

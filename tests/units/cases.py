@@ -1,4 +1,4 @@
-"""A layer of stochastic units behind Gaussian weights in both frameworks, and its moments."""
+"""A layer of stochastic units behind Gaussian weights, and its moments."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ class Unit(NamedTuple):
 
 
 def called(name: str, noise: Callable | None = None) -> Callable[[Any, Any], Any]:
-    """A function of the library by its name, with noise that a host's distributions make."""
+    """A function of the library by its name, with noise of a host."""
 
     def draw(host: Any, x: Any) -> Any:
         key = () if host.name == "pyro" else (numpyro.prng_key(),)

@@ -22,7 +22,7 @@ LOW_RANK, RANK = "AutoLowRankMultivariateNormal", 2
 
 
 def posterior(size: int, seed: int = 1, spread: float = 0.4) -> dict[str, np.ndarray]:
-    """Parameters of a low-rank Normal, location and covariance, all components dependent."""
+    """Parameters of a low-rank Normal, its location and covariance."""
     random = np.random.default_rng(seed)
     factor, scale = random.normal(size=(size, RANK)), spread * np.ones(size)
     rows = factor * scale[:, None]

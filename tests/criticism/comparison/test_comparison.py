@@ -150,7 +150,7 @@ def test_a_single_chain_is_compared_with_itself(host):
 
 
 def test_what_is_not_possible_is_noted(host):
-    """A guide that was not trained has no linear response, and improper priors are named."""
+    """An untrained guide has no linear response; improper priors are named."""
     data = host.array(X), host.array(Y)
     model = improper(host)
     result = trained(host, model, *data, steps=1)

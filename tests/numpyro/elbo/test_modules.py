@@ -1,4 +1,4 @@
-"""Networks of flax: the ELBO as the expectation of Trace_ELBO, forms of priors, training."""
+"""Networks of flax, beside Trace_ELBO; forms of priors, training."""
 
 import jax
 import jax.numpy as jnp

@@ -179,8 +179,7 @@ MODELS = {
     ),
     "scaled_and_masked": Model(scaled_and_masked, {"slope": (INPUTS,), "shift": (2,)}),
     "random_walk": Model(
-        random_walk,
-        {"start": (), "state": (POINTS,), "scale": (POINTS,), "weights": (POINTS, 2)},
+        random_walk, {"start": (), "state": (POINTS,), "scale": (POINTS,), "weights": (POINTS, 2)}
     ),
     "empirical_bayes": Model(
         empirical_bayes,

@@ -50,7 +50,7 @@ def test_long_walk_is_a_loop_whose_results_depend_on_each_other():
 
 @pytest.mark.filterwarnings("ignore::moment_calculus.errors.CovarianceDroppedWarning")
 def test_two_carried_values_that_depend_on_each_other():
-    """Both depend on the same weights: steps are taken one by one, and their sum is exact."""
+    """Both depend on the same weights: the sum of both steps is exact."""
     noise = uncertain(STEPS)
 
     def run(e):

@@ -1,4 +1,4 @@
-"""Composite functions as JAX and its libraries spell them, beside what PyTorch calls them."""
+"""Composite functions of JAX and its libraries, beside PyTorch's."""
 
 from collections.abc import Callable
 from typing import Any

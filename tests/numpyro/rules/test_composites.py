@@ -169,9 +169,7 @@ def test_batch_norm_scales_and_shifts_by_its_averages():
     module = nn.BatchNorm(use_running_average=True, epsilon=EPS)
     arrays = [torch.tensor(a) for a in (*statistics.values(), *parameters.values())]
     agree_in_one_program(
-        lambda x: module.apply(variables, x),
-        lambda x: F.batch_norm(x, *arrays, eps=EPS),
-        "full",
+        lambda x: module.apply(variables, x), lambda x: F.batch_norm(x, *arrays, eps=EPS), "full"
     )
 
 

@@ -1,4 +1,4 @@
-"""Contractions in every form that models produce: columns, heads, ensembles, several axes."""
+"""Contractions of models: columns, heads, ensembles, several axes."""
 
 import jax
 import jax.numpy as jnp

@@ -98,10 +98,7 @@ PLACES = {
         by_default,
         lambda patch: patch.setattr(by_default, "__code__", (lambda scale: 2 * scale).__code__),
     ),
-    "global of a module": (
-        lambda: module.scale,
-        lambda patch: patch.setattr(module, "scale", 2.0),
-    ),
+    "global of a module": (lambda: module.scale, lambda patch: patch.setattr(module, "scale", 2.0)),
     "contents of a NumPy array": (
         lambda: float(numbers[1]),
         lambda patch: numbers.__setitem__(1, 2.0),

@@ -1,4 +1,4 @@
-"""What a user of ``torch.set_default_device`` does; these models and data name no device."""
+"""What a user of ``torch.set_default_device`` does: no name of a device."""
 
 import io
 import tempfile

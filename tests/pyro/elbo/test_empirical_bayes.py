@@ -1,4 +1,4 @@
-"""One prior, seen by the analytic ELBO as λ* and by everything else as its exact marginal."""
+"""One prior: λ* to the analytic ELBO, its exact marginal to all else."""
 
 import math
 

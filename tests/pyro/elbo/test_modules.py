@@ -1,4 +1,4 @@
-"""Modules of torch.nn between Bayesian layers: the ELBO is the expectation of Trace_ELBO."""
+"""Modules of torch.nn between Bayesian layers, beside Trace_ELBO."""
 
 import pyro
 import pyro.distributions as dist

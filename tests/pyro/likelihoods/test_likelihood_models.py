@@ -1,4 +1,4 @@
-"""Likelihoods in whole models: ELBO and predictions of a posterior that is known exactly."""
+"""Likelihoods in models: ELBO and predictions of an exact posterior."""
 
 import math
 
@@ -67,7 +67,7 @@ def classifier(x, y=None):
 
 
 def test_sampled_logits_are_unbiased():
-    """Draws of the logits alone against draws of the weights, with their standard errors."""
+    """Draws of logits against draws of weights, with standard errors."""
     classes = (Y > 0).long() + (Y > 1).long()
     guide, draws = DVIGuide(init_scale=0.6), 4000
     elbo = DeterministicELBO(categorical="sample", categorical_draws=draws)

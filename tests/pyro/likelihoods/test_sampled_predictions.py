@@ -128,7 +128,7 @@ def test_what_is_no_mixture_is_refused():
 
 
 def test_a_covariance_that_all_rows_share():
-    """Of as many particles as rows: those of a particle are not taken for those of a row."""
+    """As many particles as rows are not taken for rows."""
 
     def model(x, y=None):
         scale = pyro.sample("scale", dist.LogNormal(0.0, 1.0))
