@@ -32,7 +32,6 @@ READ = {
     "test_own_data.py": ("docs/", "README.md"),
     "test_peers.py": ("benchmarks/",),
     "test_readme.py": ("docs/", "README.md", "CONTRIBUTING.md"),
-    "test_vbp_examples.py": ("examples/",),
 }
 
 

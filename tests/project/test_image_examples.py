@@ -1,4 +1,4 @@
-"""The examples with convolutional networks run briefly, and what they report is well formed."""
+"""Examples of images, and of UCI's data by variance back-propagation, with few steps."""
 
 import json
 from pathlib import Path
@@ -8,6 +8,7 @@ import pyro
 import pytest
 
 from moment_inference.objectives import by_draws
+from tests.checks import small_programs
 
 
 @pytest.fixture(autouse=True)
@@ -121,3 +122,38 @@ def test_calibration_and_intervals():
     assert found["width"]["right"]["mean"] == pytest.approx(0.025)
     assert found["width"]["wrong"]["mean"] == pytest.approx(0.04)
     assert found["wider_if_wrong"] == 1
+
+
+def test_uci_vbp(tmp_path, monkeypatch):
+    import uci_vbp
+
+    random = np.random.default_rng(0)
+    inputs = random.normal(size=(60, 2))
+    target = 100 * inputs[:, 0] + 10 * random.normal(size=60)
+    test_mask = np.arange(60) % 10 == np.arange(2)[:, None]
+    (tmp_path / "uci").mkdir()
+    np.savez(tmp_path / "uci" / "yacht.npz", X=inputs, y=target, test_mask=test_mask)
+    monkeypatch.setattr(uci_vbp, "EPOCHS", (1, 25))
+    monkeypatch.setattr(uci_vbp, "RATE", 0.03)
+    with small_programs.large_by_numpy():
+        for options in ("", " --constant --splits 1"):
+            uci_vbp.main(f"--data {tmp_path} --out {tmp_path} --sets yacht{options}".split())
+    kinds = json.loads((tmp_path / "uci_vbp.json").read_text())["yacht"].values()
+    assert [len(found["test_log_likelihood"]["per_split"]) for found in kinds] == [2, 1]
+    for found in kinds:
+        assert found["epochs"] == 25
+        assert -4.5 < found["test_log_likelihood"]["mean"] < -3.5
+        assert 0.05 < found["noise"] < 0.2  # 10 of 100
+
+
+def test_mnist_vbp(tmp_path, monkeypatch):
+    import mnist_vbp
+
+    monkeypatch.setitem(mnist_vbp.METHODS["draws"][1], "num_particles", 4)
+    stored(tmp_path, "mnist", (28, 28))
+    folders = f"--data {tmp_path} --out {tmp_path}"
+    mnist_vbp.main(f"{folders} --steps 2 --images 12".split())
+    found = json.loads((tmp_path / "mnist_vbp.json").read_text())
+    for net in mnist_vbp.EPOCHS:
+        for method in mnist_vbp.METHODS:
+            are_measures(found[net][method])
