@@ -4,16 +4,10 @@ from collections import defaultdict
 from unittest.mock import patch
 
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
-import pyro
-import pyro.distributions as pyro_dist
 import pytest
 import torch
 from jax import enable_x64
-from jax import numpy as jnp
 
-import numpyro_moments
 import pyro_moments
 from moment_calculus.functions.table import activation
 from moment_calculus.operations.backward.shares import COVARIANCE, SITE, shares_of
@@ -25,6 +19,7 @@ from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import all_elements
 from tests.backward.cases import referred
 from tests.backward.programs import CASES
+from tests.fitting.models import HOSTS
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(5, 3))
@@ -97,51 +92,30 @@ def _leaf(value, name):
     raise LookupError(name)
 
 
-def _numpyro_prediction():
-    def net(sample, normal):
-        h = jnp.asarray(X)
-        for name, shape in SHAPES.items():
-            h = h @ sample(name, normal(name, shape)).T
-            h = h if name == "w3" else jnp.tanh(h)
-        return h
-
+def _prediction(host):
     def model():
-        prior = lambda name, shape: dist.Normal(0.0, 1.0).expand(shape).to_event(2)  # noqa: E731
-        h = net(numpyro.sample, prior)
-        with numpyro.plate("rows", len(X)):
-            numpyro.sample("y", dist.Normal(h[..., 0], jnp.exp(h[..., 1])))
+        h = host.array(X)
+        for name, shape in SHAPES.items():
+            prior = host.dist.Normal(host.array(np.zeros(shape)), 1.0).to_event(2)
+            h = h @ host.language.sample(name, prior).T
+            h = h if name == "w3" else host.np.tanh(h)
+        with host.language.plate("rows", len(X)):
+            host.language.sample("y", host.dist.Normal(h[..., 0], host.np.exp(h[..., 1])))
 
     def guide():
         for name in SHAPES:
-            numpyro.sample(name, dist.Normal(LOCS[name], SCALES[name]).to_event(2))
+            fn = host.dist.Normal(host.array(LOCS[name]), host.array(SCALES[name]))
+            host.language.sample(name, fn.to_event(2))
 
-    return numpyro_moments.predict(model, guide, {}, covariance="backward")["y"]
-
-
-def _pyro_prediction():
-    def model():
-        h = torch.tensor(X)
-        for name, shape in SHAPES.items():
-            prior = pyro_dist.Normal(torch.zeros(shape).double(), 1.0).to_event(2)
-            h = h @ pyro.sample(name, prior).T
-            h = h if name == "w3" else torch.tanh(h)
-        with pyro.plate("rows", len(X)):
-            pyro.sample("y", pyro_dist.Normal(h[..., 0], torch.exp(h[..., 1])))
-
-    def guide():
-        for name in SHAPES:
-            loc, scale = torch.tensor(LOCS[name]), torch.tensor(SCALES[name])
-            pyro.sample(name, pyro_dist.Normal(loc, scale).to_event(2))
-
-    return pyro_moments.predict(model, guide, covariance="backward")["y"]
+    return host.package.predict(model, guide, *host.given({}), covariance="backward")["y"]
 
 
 def test_shares_of_a_prediction_sum_to_its_variance_and_hosts_agree():
     with enable_x64(True):
-        first = _numpyro_prediction()
+        first = _prediction(HOSTS["numpyro"])
         theirs = first.attribution()
         np.testing.assert_allclose(theirs.variance, first.variance, rtol=1e-10)
-        second = _pyro_prediction()
+        second = _prediction(HOSTS["pyro"])
         ours = second.attribution()
         np.testing.assert_allclose(ours.variance, second.variance, rtol=1e-10)
         assert {source.label for source in ours} == {source.label for source in theirs}
