@@ -28,9 +28,8 @@ def heteroscedastic(host):
     def model(x, y=None):
         hidden = layer("first", x, 20)
         out = layer("last", np_.where(hidden > 0, hidden, 0.1 * hidden), 2)
-        with host.language.plate("data", len(x)):
-            scale = np_.exp(0.5 * out[..., 1])
-            host.language.sample("obs", host.dist.Normal(out[..., 0], scale), obs=y)
+        scale = np_.exp(0.5 * out[..., 1])
+        host.observe(x, host.dist.Normal(out[..., 0], scale), y)
 
     return model
 

@@ -30,9 +30,8 @@ def regression(host, scale=0.5, family="Normal", prior=PRIOR):
         slopes = host.language.sample("slopes", host.dist.Normal(0.0, deviations).to_event(1))
         normal = lambda place: host.dist.Normal(place, scale)  # noqa: E731
         logistic = lambda place: host.dist.Bernoulli(logits=place)  # noqa: E731
-        with host.language.plate("data", len(y)):
-            observed = {"Normal": normal, "Bernoulli": logistic}[family](x @ slopes)
-            host.language.sample("obs", observed, obs=y)
+        observed = {"Normal": normal, "Bernoulli": logistic}[family](x @ slopes)
+        host.observe(y, observed, y)
 
     return model
 

@@ -150,10 +150,9 @@ def other(host, **changes):
         weight = host.language.sample(changes.get("site", "weight"), prior)
         if "more" in changes:
             host.language.sample("more", host.dist.Normal(0.0, 1.0))
-        with host.language.plate("data", len(x)):
-            loc = (x[:, :1] * weight).sum(-1) if size != 3 else x @ weight
-            family = changes.get("family", host.dist.Normal)
-            return host.language.sample("obs", family(loc, 0.3), obs=y)
+        loc = (x[:, :1] * weight).sum(-1) if size != 3 else x @ weight
+        family = changes.get("family", host.dist.Normal)
+        return host.observe(x, family(loc, 0.3), y)
 
     return model
 

@@ -143,9 +143,8 @@ def by_name(host):
 
     def model(a, b, c, y=None):
         weight = host.weight()
-        with host.language.plate("data", len(a)):
-            mean = a * weight[0] + b * weight[1] + c * weight[2]
-            return host.language.sample("obs", host.dist.Normal(mean, 0.3), obs=y)
+        mean = a * weight[0] + b * weight[1] + c * weight[2]
+        return host.observe(a, host.dist.Normal(mean, 0.3), y)
 
     return model
 

@@ -24,9 +24,8 @@ def plain(host, f, y):
 
 
 def classes(host, f, y):
-    with host.language.plate("data", len(f)):
-        logits = host.array([0.4, -0.2, 0.0]) * f[:, None]
-        return host.language.sample("obs", host.dist.Categorical(logits=logits), obs=y)
+    logits = host.array([0.4, -0.2, 0.0]) * f[:, None]
+    return host.observe(f, host.dist.Categorical(logits=logits), y)
 
 
 def repeated(host, f, y):

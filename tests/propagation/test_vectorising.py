@@ -97,9 +97,8 @@ def test_particles_fill_arrays_of_their_own(host):
 
     def ordered(x, y=None):
         f = filled(x @ host.weight())
-        with host.language.plate("data", len(x)):
-            cuts = torch.tensor([-1.0, 1.0])
-            host.language.sample("obs", host.dist.OrderedLogistic(f, cuts), obs=y)
+        cuts = torch.tensor([-1.0, 1.0])
+        host.observe(x, host.dist.OrderedLogistic(f, cuts), y)
 
     y, guide = torch.tensor([0, 1, 2, 1]), host.package.DVIGuide()
     elbo = host.package.DeterministicELBO(propagation="sampled", num_particles=2000)

@@ -47,9 +47,8 @@ def _model(host, family):
     def model(x, y=None):
         weight = host.language.sample("weight", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
         shape = host.language.sample("shape", dist.Gamma(4.0, 3.0))
-        with host.language.plate("data", len(x)):
-            mean = host.np.exp(x[:, 0] * weight[0] + weight[1])
-            host.language.sample("obs", likelihood(dist, mean, shape), obs=y)
+        mean = host.np.exp(x[:, 0] * weight[0] + weight[1])
+        host.observe(x, likelihood(dist, mean, shape), y)
 
     return model
 
