@@ -65,7 +65,7 @@ WRONG = [
     ("moment_calculus", "from moment_guides import families"),
     ("moment_calculus/numerics", "from moment_calculus.functions import base"),
     ("moment_calculus/rulebooks", "from moment_inference import optimisation"),
-    ("moment_inference/optimisation", "from moment_inference.objectives import data_plates"),
+    ("moment_inference/optimisation", "from moment_inference.objectives import calls"),
     ("moment_inference/response", "def late():\n    import jax"),
     ("moment_calculus/functions", "from moment_calculus.values import Gaussian"),
     ("moment_calculus/values", "from moment_calculus.operations.shapes import moves"),
