@@ -11,25 +11,26 @@ except ImportError as error:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from moment_calculus import __version__ as __version__
-from moment_calculus.errors import (
+from moment_calculus import (
     CovarianceDroppedWarning,
     DependenceWarning,
     LossByDrawsWarning,
     UnsupportedMoments,
 )
-from moment_calculus.predictions.moments import Moments
-from moment_guides.numpyro.empirical_bayes import EmpiricalBayesNormal
-from moment_guides.numpyro.mc_dropout import MCDropoutGuide
-from moment_guides.numpyro.mean_field import DVIGuide
-from moment_guides.numpyro.sparse_priors import Horseshoe, HorseshoeReparam, LogUniform
-from moment_guides.numpyro.tridiagonal import TridiagonalGuide
-from moment_guides.numpyro.vbp import VBPGuide
-from moment_inference.errors import NarrowerVarianceWarning, NotAnOptimum
-from moment_inference.optimisation.outcome import Fit
-from moment_inference.optimisation.storage.files import StoredFileError
-from moment_inference.optimisation.training import Progress
-from moment_inference.prediction.attribution import Attribution
+from moment_calculus import __version__ as __version__
+from moment_calculus.predictions import Moments
+from moment_guides.numpyro import (
+    DVIGuide,
+    EmpiricalBayesNormal,
+    Horseshoe,
+    HorseshoeReparam,
+    LogUniform,
+    MCDropoutGuide,
+    TridiagonalGuide,
+    VBPGuide,
+)
+from moment_inference import Attribution, NarrowerVarianceWarning, NotAnOptimum
+from moment_inference.optimisation import Fit, Progress, StoredFileError
 from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from numpyro_moments import units
 from numpyro_moments.draws.starts import init_to_fit
@@ -44,13 +45,17 @@ from numpyro_moments.rules.table import moment_rule
 from numpyro_moments.svi import SVI
 
 if TYPE_CHECKING:
-    from moment_inference.criticism.accuracy.accuracy import MomentAccuracy
-    from moment_inference.criticism.arviz_access import loo_weights
-    from moment_inference.criticism.calibration.calibration import Calibration, calibration
-    from moment_inference.criticism.calibration.classes import ClassCalibration
-    from moment_inference.criticism.comparison.comparison import Comparison
-    from moment_inference.criticism.diagnosis.findings import Diagnosis, Finding
-    from moment_inference.criticism.pruning import PruningReport
+    from moment_inference.criticism import (
+        Calibration,
+        ClassCalibration,
+        Comparison,
+        Diagnosis,
+        Finding,
+        MomentAccuracy,
+        PruningReport,
+        calibration,
+        loo_weights,
+    )
     from numpyro_moments.criticism.inference_data import (
         loo,
         predictive_p_values,

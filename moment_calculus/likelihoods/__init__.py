@@ -5,7 +5,13 @@ arrays) to the expected log density. Parameters that depend on each other enter 
 exact covariance.
 """
 
-from moment_calculus.likelihoods.classes import one_hot_moments
+from moment_calculus.likelihoods import divergences, families, joint_powers
+from moment_calculus.likelihoods.classes import (
+    PREDICTIVE_RULES,
+    check_classes_last,
+    one_hot_moments,
+)
+from moment_calculus.likelihoods.classes.mixtures import is_complementary
 from moment_calculus.likelihoods.classes.ordered import (
     ordered_entropy,
     ordered_logistic,
@@ -13,7 +19,10 @@ from moment_calculus.likelihoods.classes.ordered import (
     quantile_of_ordered,
     tempered_ordered_logistic,
 )
+from moment_calculus.likelihoods.classes.registration import ClassLikelihoods, missing_logits_error
+from moment_calculus.likelihoods.divergences import sum_trailing
 from moment_calculus.likelihoods.expectations import (
+    check_certain,
     expectation,
     expected_probability,
     expected_surprisal,
@@ -51,44 +60,19 @@ from moment_calculus.likelihoods.trials import (
     poisson,
     weibull,
 )
+from moment_calculus.likelihoods.univariate import Univariate, check_unconstrained, check_univariate
 from moment_calculus.operations.elementwise.joint import draw_arguments
 
-__all__ = [
-    "asymmetric_laplace",
-    "bernoulli",
-    "binomial",
-    "cauchy",
-    "draw_arguments",
-    "expectation",
-    "expected_probability",
-    "expected_surprisal",
-    "expected_value",
-    "exponential",
-    "gamma",
-    "gamma_poisson",
-    "geometric",
-    "laplace",
-    "log_expectation",
-    "log_normal",
-    "log_prob_of_image",
-    "moments_of_observation",
-    "multivariate_normal",
-    "multivariate_normal_predictive",
-    "negative_binomial",
-    "noise_covariance",
-    "normal",
-    "normal_log_predictive",
-    "normal_predictive",
-    "one_hot_moments",
-    "ordered_entropy",
-    "ordered_logistic",
-    "ordered_probabilities",
-    "poisson",
-    "quantile_of_mean",
-    "quantile_of_ordered",
-    "student_t",
-    "tempered_factor",
-    "tempered_multivariate_normal",
-    "tempered_ordered_logistic",
-    "weibull",
-]
+__all__ = ["PREDICTIVE_RULES", "ClassLikelihoods", "Univariate", "asymmetric_laplace"]
+__all__ += ["bernoulli", "binomial", "cauchy", "check_certain", "check_classes_last"]
+__all__ += ["check_unconstrained", "check_univariate", "divergences", "draw_arguments"]
+__all__ += ["expectation", "expected_probability", "expected_surprisal", "expected_value"]
+__all__ += ["exponential", "families", "gamma", "gamma_poisson", "geometric", "is_complementary"]
+__all__ += ["joint_powers", "laplace", "log_expectation", "log_normal", "log_prob_of_image"]
+__all__ += ["missing_logits_error", "moments_of_observation", "multivariate_normal"]
+__all__ += ["multivariate_normal_predictive", "negative_binomial", "noise_covariance"]
+__all__ += ["normal", "normal_log_predictive", "normal_predictive", "one_hot_moments"]
+__all__ += ["ordered_entropy", "ordered_logistic", "ordered_probabilities", "poisson"]
+__all__ += ["quantile_of_mean", "quantile_of_ordered", "student_t", "sum_trailing"]
+__all__ += ["tempered_factor", "tempered_multivariate_normal", "tempered_ordered_logistic"]
+__all__ += ["weibull"]

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 from moment_calculus.values.covariances import cross_covariance, elementwise_covariance
-from moment_calculus.values.deferred import Deferred
-from moment_calculus.values.gaussian import Gaussian, Root
+from moment_calculus.values.deferred import Composite, Deferred
+from moment_calculus.values.gaussian import Gaussian, Root, is_weight
+from moment_calculus.values.propagation import (
+    FunctionRegistry,
+    Propagation,
+    RuleBook,
+    check_choice,
+    check_draws,
+)
 from moment_calculus.values.spread import (
+    ALL,
     Spread,
+    Support,
     Ties,
+    batch_shape,
+    broadcast_shape,
     features_last,
     from_features_last,
+    overlap,
     share_sites,
+    support_of_index,
+    union,
 )
 from moment_calculus.values.step import Opaque, Step
 
-__all__ = [
-    "Deferred",
-    "Gaussian",
-    "Opaque",
-    "Root",
-    "Spread",
-    "Step",
-    "Ties",
-    "Value",
-    "cross_covariance",
-    "elementwise_covariance",
-    "features_last",
-    "from_features_last",
-    "share_sites",
-]
+__all__ = ["ALL", "Composite", "Deferred", "FunctionRegistry", "Gaussian", "Opaque"]
+__all__ += ["Propagation", "Root", "RuleBook", "Spread", "Step", "Support", "Ties", "Value"]
+__all__ += ["batch_shape", "broadcast_shape", "check_choice", "check_draws"]
+__all__ += ["cross_covariance", "elementwise_covariance", "features_last"]
+__all__ += ["from_features_last", "is_weight", "overlap", "share_sites", "support_of_index"]
+__all__ += ["union"]
+
 
 Value = Gaussian | Deferred

@@ -7,8 +7,7 @@ from typing import Any
 
 import jax
 
-from moment_inference.criticism.container_verbs import ContainerVerbs
-from moment_inference.criticism.fitted_model import convert
+from moment_inference.criticism import ContainerVerbs, convert
 from numpyro_moments.criticism.posteriors import Keys, posterior_of
 from numpyro_moments.evaluation.arguments import checked, checked_key
 

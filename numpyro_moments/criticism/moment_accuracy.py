@@ -9,13 +9,19 @@ from typing import Any
 
 import jax
 
-from moment_calculus.errors import calling_line
+from moment_calculus import errors
 from moment_calculus.rulebooks import propagation_by
-from moment_calculus.values.propagation import RuleBook
-from moment_inference.criticism.accuracy.accuracy import MomentAccuracy, accuracy_of, check_draws
-from moment_inference.criticism.accuracy.layers import Layer, RecordedOperation, layers_of
-from moment_inference.objectives.remembered import remembered_objective
-from moment_inference.optimisation.outcome import check_dictionary, of_fit
+from moment_calculus.values import RuleBook
+from moment_inference.criticism import (
+    Layer,
+    MomentAccuracy,
+    RecordedOperation,
+    accuracy_of,
+    check_draws,
+    layers_of,
+)
+from moment_inference.objectives import remembered
+from moment_inference.optimisation import check_dictionary, of_fit
 from numpyro_moments.criticism.recorded_program import Recorder, drawer, sites_among
 from numpyro_moments.evaluation.arguments import Precision, checked, checked_key
 from numpyro_moments.likelihoods.structure import constrained_values, settled_parameters
@@ -88,13 +94,13 @@ def moment_accuracy(
         >>> print(accuracy)  # doctest: +SKIP
         >>> accuracy.worst.reason  # doctest: +SKIP
     """
-    how = propagation_by(remembered_objective(guide), covariance, rules)
+    how = propagation_by(remembered.remembered_objective(guide), covariance, rules)
     guide, params, _ = of_fit(guide, params)
     check_dictionary(params)
     check_draws(num_samples)
     key = jax.random.key(0) if rng_key is None else checked_key("rng_key", rng_key)
     of_trace, of_draws = jax.random.split(key)
-    caller = calling_line()
+    caller = errors.calling_line()
     with Precision.of(params)():
         bind(guide, model, params)
         program = _Program((model, guide, data, named, params, of_trace, how), caller)

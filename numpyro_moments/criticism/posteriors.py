@@ -13,16 +13,11 @@ import numpy as np
 from numpyro import handlers
 from numpyro.infer import MCMC
 
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.predictions.site import checked_count
-from moment_inference.criticism.draws import Draws
-from moment_inference.criticism.fitted_model import (
-    Posterior,
-    missing_chains_error,
-    posterior_type_error,
-)
-from moment_inference.optimisation.outcome import Fit
-from moment_inference.response.problem import Problem
+from moment_calculus import UnsupportedMoments
+from moment_calculus.predictions import checked_count
+from moment_inference.criticism import Draws, Posterior, missing_chains_error, posterior_type_error
+from moment_inference.optimisation import Fit
+from moment_inference.response import Problem
 from numpyro_moments.draws.model import NumPyroModel, is_latent_draw, log_density
 from numpyro_moments.evaluation.arguments import Precision, apart, in_jax
 from numpyro_moments.evaluation.programs import Programs

@@ -10,17 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.errors import optional_package
-from moment_inference.criticism import pruning
-from moment_inference.criticism.idle_units import (
-    Dense,
-    no_chain,
-    no_sites_of,
-    not_given,
-    site_of,
-    without_idle_units,
-)
-from moment_inference.criticism.pruning import PruningReport
+from moment_calculus import errors
+from moment_inference.criticism import PruningReport, idle_units, pruning
 from numpyro_moments.criticism.posteriors import Keys, posterior_of
 from numpyro_moments.evaluation.arguments import checked
 
@@ -113,17 +104,17 @@ def smaller_network(net: Any, report: PruningReport, params: Any = None) -> Any:
         >>> rest = fit.params["net$params"]  # doctest: +SKIP
         >>> small, variables = smaller_network(net, report, rest)  # doctest: +SKIP
     """
-    optional_package("flax", "smaller_network takes networks of flax", "flax")
+    errors.optional_package("flax", "smaller_network takes networks of flax", "flax")
     from flax import linen, nnx
 
     if not isinstance(net, linen.Sequential | nnx.Sequential):
-        raise no_chain(net, CHAIN)
+        raise idle_units.no_chain(net, CHAIN)
     is_linen = isinstance(net, linen.Sequential)
     parts, kind = list(net.layers), linen.Dense if is_linen else nnx.Linear
     dense = [place for place, part in enumerate(parts) if isinstance(part, kind)]
     for part in parts:
         if not isinstance(part, kind) and getattr(part, "__name__", "") not in ACTIVATIONS:
-            raise no_chain(part, CHAIN)
+            raise idle_units.no_chain(part, CHAIN)
     form = "layers_{}.{}" if is_linen else "layers.{}.{}"
     own = params or {} if is_linen else (params or {}).get("layers", {})
     key = "layers_{}".format if is_linen else int
@@ -137,10 +128,10 @@ def smaller_network(net: Any, report: PruningReport, params: Any = None) -> Any:
     ]
     if not any(found for arrays in read for _, found in arrays.values()):
         names = [form.format(place, part) for place in dense for part in ("kernel", "bias")]
-        raise no_sites_of(names, report.weights)
+        raise idle_units.no_sites_of(names, report.weights)
     layers = [_dense(**{part: array for part, (array, _) in arrays.items()}) for arrays in read]
     between = [_as_numpy(parts[a + 1 : b]) for a, b in itertools.pairwise(dense)]
-    smaller = without_idle_units(layers, between)
+    smaller = idle_units.without_idle_units(layers, between)
     make = _linen if is_linen else _nnx
     return make(parts, dict(zip(dense, smaller, strict=True)))
 
@@ -151,16 +142,18 @@ def _has_bias(module: Any) -> bool:
 
 def _array(name: str, report: PruningReport, own: Any) -> tuple[np.ndarray, bool]:
     """Return a parameter, of the report or of those that are no sites, and whether it is a site."""
-    site = site_of(name, None, report.weights)
+    site = idle_units.site_of(name, None, report.weights)
     if site is not None:
         return report.weights[site], True
     if own is None:
-        raise not_given(name, report.weights)
+        raise idle_units.not_given(name, report.weights)
     return np.asarray(own), False
 
 
-def _dense(kernel: np.ndarray, bias: np.ndarray | None = None) -> Dense:
-    return Dense(kernel.T, np.zeros(kernel.shape[1], kernel.dtype) if bias is None else bias)
+def _dense(kernel: np.ndarray, bias: np.ndarray | None = None) -> idle_units.Dense:
+    return idle_units.Dense(
+        kernel.T, np.zeros(kernel.shape[1], kernel.dtype) if bias is None else bias
+    )
 
 
 def _as_numpy(functions: list[Callable]) -> Callable[[np.ndarray], np.ndarray]:
@@ -173,7 +166,7 @@ def _as_numpy(functions: list[Callable]) -> Callable[[np.ndarray], np.ndarray]:
     return composed
 
 
-def _linen(parts: list[Any], smaller: dict[int, Dense]) -> tuple[Any, dict[str, Any]]:
+def _linen(parts: list[Any], smaller: dict[int, idle_units.Dense]) -> tuple[Any, dict[str, Any]]:
     from flax import linen
 
     layers = [
@@ -187,7 +180,7 @@ def _linen(parts: list[Any], smaller: dict[int, Dense]) -> tuple[Any, dict[str, 
     return linen.Sequential(layers), {"params": params}
 
 
-def _nnx(parts: list[Any], smaller: dict[int, Dense]) -> Any:
+def _nnx(parts: list[Any], smaller: dict[int, idle_units.Dense]) -> Any:
     from flax import nnx
 
     layers = list(parts)

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import jax
 
-from moment_calculus.numerics.private_apis import read, without_dead_code
+from moment_calculus.numerics import private_apis
 from moment_calculus.operations import catalogue as ops
-from moment_inference.criticism.accuracy.layers import RecordedOperation
+from moment_inference.criticism import RecordedOperation
 from numpyro_moments._host import ClosedJaxpr, Jaxpr, apply_equation
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.evaluation.user_line import line_of
@@ -165,11 +165,11 @@ class Replay:
         values.update(zip(frame.jaxpr.invars, operands, strict=True))
         for place, equation in enumerate(frame.jaxpr.eqns):
             results = self._results(
-                frame, place, equation, [read(v, values) for v in equation.invars]
+                frame, place, equation, [private_apis.read(v, values) for v in equation.invars]
             )
             self.results[id(frame), place] = results
             values.update(zip(equation.outvars, results, strict=True))
-        return [read(output, values) for output in frame.jaxpr.outvars]
+        return [private_apis.read(output, values) for output in frame.jaxpr.outvars]
 
     def _results(
         self, frame: Frame, place: int, equation: Any, operands: list[Any]
@@ -206,7 +206,7 @@ def _inside(equation: Any) -> Frame:
     """Return the program of a call in which sites are drawn, and nothing was recorded."""
     program = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
     jaxpr = getattr(program, "jaxpr", program)
-    return Frame(without_dead_code(jaxpr), getattr(program, "consts", ()))
+    return Frame(private_apis.without_dead_code(jaxpr), getattr(program, "consts", ()))
 
 
 def drawer(

@@ -10,10 +10,7 @@ from numpyro import handlers
 from numpyro.infer import MCMC, NUTS
 from numpyro.infer.elbo import ELBO
 
-from moment_inference.criticism.comparison.comparison import Comparison, compare
-from moment_inference.criticism.diagnosis.checks import run_checks
-from moment_inference.criticism.diagnosis.findings import Diagnosis
-from moment_inference.criticism.fitted_model import FittedModel
+from moment_inference.criticism import Comparison, Diagnosis, FittedModel, compare, run_checks
 from numpyro_moments.criticism.posteriors import STATISTICS, Keys, posterior_of
 from numpyro_moments.evaluation.arguments import checked, checked_key
 from numpyro_moments.sites.subsamples import Whole

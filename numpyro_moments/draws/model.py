@@ -13,17 +13,8 @@ import numpy as np
 from numpyro import handlers
 from numpyro.distributions import ImproperUniform, biject_to
 
-from moment_inference.criticism.draws import Arrays
-from moment_inference.criticism.model_with_draws import (
-    Evaluation,
-    SiteAxes,
-    SitesOfFirstRun,
-    as_array,
-    constant_data,
-    part_of_plate,
-)
-from moment_inference.errors import unknown_site
-from moment_inference.host import plate_axes
+from moment_inference import plate_axes, unknown_site
+from moment_inference.criticism import Arrays, model_with_draws
 from numpyro_moments.draws.by_numpy import DrawnByNumPy
 from numpyro_moments.evaluation.arguments import Precision, Static, apart
 from numpyro_moments.evaluation.failure_causes import observe
@@ -76,7 +67,9 @@ def check_observed_whole(enlarged: Mapping[str, tuple[int, int]], trace: dict) -
         for name in plate_axes(site).keys() & enlarged.keys():
             dim, size = plate_axes(site)[name]
             if len(shape) < event - dim or shape[dim - event] != size:
-                raise part_of_plate(name, *enlarged[name], f"in site '{site['name']}'")
+                raise model_with_draws.part_of_plate(
+                    name, *enlarged[name], f"in site '{site['name']}'"
+                )
 
 
 def is_observed(site: dict) -> bool:
@@ -137,7 +130,7 @@ class Each:
 
 
 @dataclass(frozen=True)
-class NumPyroModel(SitesOfFirstRun):
+class NumPyroModel(model_with_draws.SitesOfFirstRun):
     """A model with its arguments, which runs with draws of its latent sites."""
 
     program: Program
@@ -166,7 +159,9 @@ class NumPyroModel(SitesOfFirstRun):
             trace = handlers.trace(program).get_trace(*args, **named)
         except (ValueError, TypeError) as error:
             for name, (part, size) in program.enlarged.items():
-                raise part_of_plate(name, part, size, str(error).partition("\n")[0]) from error
+                raise model_with_draws.part_of_plate(
+                    name, part, size, str(error).partition("\n")[0]
+                ) from error
             raise
         check_observed_whole(program.enlarged, trace)
         return trace
@@ -184,13 +179,13 @@ class NumPyroModel(SitesOfFirstRun):
             if _is_told(site)
         }
 
-    def axes(self, name: str, site: Any) -> SiteAxes:
+    def axes(self, name: str, site: Any) -> model_with_draws.SiteAxes:
         """Return the axes of a site."""
         shape, sample = jnp.shape(site["value"]), site["type"] == "sample"
         event = len(site["fn"].event_shape) if sample else 0
         plates = {plate: (dim - event, size) for plate, (dim, size) in plate_axes(site).items()}
         kind = "latent" if name in self.latent else "observed" if sample else "deterministic"
-        return SiteAxes(name, kind, shape, plates, event)
+        return model_with_draws.SiteAxes(name, kind, shape, plates, event)
 
     @cached_property
     def observed(self) -> dict[str, np.ndarray]:
@@ -201,9 +196,11 @@ class NumPyroModel(SitesOfFirstRun):
     @cached_property
     def constants(self) -> dict[str, np.ndarray]:
         """Return the other arrays among the model's arguments."""
-        return constant_data(*self.program.of_model, self.observed.values(), as_array)
+        return model_with_draws.constant_data(
+            *self.program.of_model, self.observed.values(), model_with_draws.as_array
+        )
 
-    def evaluate(self, values: Arrays) -> Evaluation:
+    def evaluate(self, values: Arrays) -> model_with_draws.Evaluation:
         """Evaluate log density, likelihoods, deterministic sites and replications at draws."""
 
         def run(values: Mapping[str, Any], key: Any, data: list | None) -> tuple:
@@ -223,7 +220,7 @@ class NumPyroModel(SitesOfFirstRun):
             )
 
         parts, *found = self._each("evaluate", run, values)
-        return Evaluation(parts.sum(-1, dtype=np.float64), *found)
+        return model_with_draws.Evaluation(parts.sum(-1, dtype=np.float64), *found)
 
     def log_joint(self, values: Arrays) -> np.ndarray:
         """Return the joint log density [draws] of draws and the observations."""

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.infer import init_to_value
 
-from moment_inference.optimisation.outcome import Fit, check_fit
+from moment_inference.optimisation import Fit, check_fit
 
 
 def init_to_fit(fit: Fit) -> Callable:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.primitives import Messenger
 
-from moment_inference.objectives.calls import Calls
+from moment_inference.objectives import Calls
 
 
 def unwrapped(model: Any) -> Any:

@@ -18,10 +18,9 @@ import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from moment_calculus.errors import calling_line
-from moment_calculus.numerics.private_apis import is_traced
-from moment_inference.objectives.failure_causes import Diagnosis
-from moment_inference.objectives.observations import Observation
+from moment_calculus import errors
+from moment_calculus.numerics import private_apis
+from moment_inference.objectives import Diagnosis, observations
 from numpyro_moments.evaluation.arguments import unwrapped
 from numpyro_moments.evaluation.uncertain_inputs import at_means
 from numpyro_moments.evaluation.wrappers import WRAPPERS
@@ -46,7 +45,7 @@ class _InNumPyro(Diagnosis):
         return jax.tree.map(function, argument)
 
     def known(self, data: Any) -> np.ndarray | None:
-        if not isinstance(data, np.ndarray | jax.Array) or is_traced(data):
+        if not isinstance(data, np.ndarray | jax.Array) or private_apis.is_traced(data):
             return None
         if jax.dtypes.issubdtype(data.dtype, jax.dtypes.prng_key):
             return None
@@ -70,19 +69,19 @@ class _InNumPyro(Diagnosis):
         except ValueError:  # the mask has axes that the site has not
             return None
 
-    def parts_of(self, name: str, site: Any) -> Observation | None:
+    def parts_of(self, name: str, site: Any) -> observations.Observation | None:
         fn, value, base = site["fn"], site["value"], site["fn"]
         mask, hidden = np.ones((), bool), False
         while isinstance(base, WRAPPERS):
             if isinstance(base, dist.MaskedDistribution):
-                part = np.asarray(base._mask) if not is_traced(base._mask) else None
+                part = np.asarray(base._mask) if not private_apis.is_traced(base._mask) else None
                 hidden = hidden or part is None or not part.any()
                 mask = mask if part is None else np.logical_and(mask, part)
             base = base.base_dist
         if isinstance(base, dist.Unit) or not hasattr(value, "shape"):
             return None
         values = None if hidden else self.known(value)
-        return Observation(
+        return observations.Observation(
             name,
             type(base).__name__,
             type(base).__module__.partition(".")[0] not in ("numpyro", "moment_guides"),
@@ -104,7 +103,7 @@ class _InNumPyro(Diagnosis):
             with jax.ensure_compile_time_eval():
                 is_open = is_random or isinstance(base, dist.Delta)
                 inside = None if is_open else base.support(value)
-            return None if inside is None or is_traced(inside) else np.asarray(inside)
+            return None if inside is None or private_apis.is_traced(inside) else np.asarray(inside)
         except Exception:  # of a support that is random, or that the family does not know
             return None
 
@@ -138,7 +137,7 @@ class _Recorder(Messenger):
         """Record a latent site."""
         if msg["type"] == "sample" and not msg["is_observed"]:
             stack = list(msg["cond_indep_stack"])
-            self.sites.append({**msg, "cond_indep_stack": stack, "line": calling_line()})
+            self.sites.append({**msg, "cond_indep_stack": stack, "line": errors.calling_line()})
 
 
 _DIAGNOSIS = _InNumPyro()

@@ -16,11 +16,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from moment_calculus.errors import OWN_PACKAGES
-from moment_calculus.numerics.private_apis import is_traced
+from moment_calculus import errors
+from moment_calculus.numerics import private_apis
 
 # Packages whose functions are the same as long as the process runs, and read nothing else.
-LIBRARIES = OWN_PACKAGES | frozenset(
+LIBRARIES = errors.OWN_PACKAGES | frozenset(
     "jax jaxlib numpyro numpy scipy flax optax equinox array_api_compat math cmath functools "
     "itertools operator collections typing dataclasses abc contextlib numbers types enum "
     "warnings copy builtins".split()
@@ -214,7 +214,7 @@ def _imports(code: types.CodeType) -> tuple[str, ...]:
 
 
 def _digest(array: Any) -> Hashable:
-    if is_traced(array) or array.dtype == object or array.nbytes > MOST_BYTES:
+    if private_apis.is_traced(array) or array.dtype == object or array.nbytes > MOST_BYTES:
         raise Incomparable
     weak = bool(getattr(array, "weak_type", False))
     if isinstance(array, jax.Array) and jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.numerics.private_apis import is_traced
+from moment_calculus.numerics import private_apis
 from numpyro_moments.rules.shapes.indexing import Columns
 
 
@@ -63,7 +63,11 @@ def _is_whole(dtype: Any) -> bool:
 
 def _identity(operand: Any) -> Any:
     """Return the number that an operand is, or the identity of an array."""
-    if np.ndim(operand) or is_traced(operand) or not _is_whole(jnp.result_type(operand)):
+    if (
+        np.ndim(operand)
+        or private_apis.is_traced(operand)
+        or not _is_whole(jnp.result_type(operand))
+    ):
         return id(operand)
     number = np.asarray(operand)
     return number.item(), number.dtype.name

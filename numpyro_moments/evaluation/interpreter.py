@@ -15,13 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.errors import UnsupportedMoments, at_line
-from moment_calculus.numerics.private_apis import (
-    is_traced,
-    primitives_in,
-    read,
-    without_dead_code,
-)
+from moment_calculus import UnsupportedMoments, errors
+from moment_calculus.numerics import private_apis
 from moment_calculus.operations import catalogue as ops
 from numpyro_moments._host import ClosedJaxpr, Jaxpr, apply_equation
 from numpyro_moments.evaluation import user_line
@@ -56,7 +51,7 @@ class ConstantNumbers:
 
 def _as_number(operand: Any) -> Any:
     known = isinstance(operand, np.ndarray | np.generic | jax.Array)
-    if not known or is_traced(operand) or np.ndim(operand):
+    if not known or private_apis.is_traced(operand) or np.ndim(operand):
         return operand
     return operand.item() if jnp.issubdtype(operand.dtype, jnp.number) else operand
 
@@ -97,7 +92,7 @@ class Interpreter:
         """Return whether an equation, or one inside, has a rule of this program only."""
         if not self.local_rules:
             return False
-        return not self.local_rules.isdisjoint(primitives_in([equation]))
+        return not self.local_rules.isdisjoint(private_apis.primitives_in([equation]))
 
     def run_closed(self, program: ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
         """Evaluate a closed jaxpr: return an array or a random value for each output."""
@@ -109,7 +104,7 @@ class Interpreter:
 
     def run_inline(self, jaxpr: Jaxpr, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
         """Evaluate an open jaxpr inside another; keep unresolved parts of composites."""
-        live = without_dead_code(jaxpr)
+        live = private_apis.without_dead_code(jaxpr)
         if not self.calls:
             self.program = live
         return self.run_live(live, consts, operands)
@@ -147,7 +142,7 @@ class _Frame:
         return [self._read(output) for output in self.jaxpr.outvars]
 
     def _read(self, variable: Any) -> Any:
-        value = read(variable, self.values)
+        value = private_apis.read(variable, self.values)
         is_empty = isinstance(value, RANDOM) and variable.aval.size == 0
         return _empty_array(variable) if is_empty else value
 
@@ -170,7 +165,7 @@ class _Frame:
         """Apply a rule for an equation; warnings and errors name its line."""
         interpreter = self.interpreter
         try:
-            with at_line(lambda: user_line.line_of(equation, interpreter.calls)):
+            with errors.at_line(lambda: user_line.line_of(equation, interpreter.calls)):
                 return apply()
         except UnsupportedMoments as error:
             raise user_line.located(error, equation, operands, interpreter) from None
@@ -230,7 +225,7 @@ def _empty_array(variable: Any) -> jax.Array:
 
 def _constant_folding(equation: Any, operands: list[Any]) -> Any:
     """Return a context that evaluates small constants at trace time."""
-    unknown = any(is_traced(operand) for operand in operands)
+    unknown = any(private_apis.is_traced(operand) for operand in operands)
     small = all(map(_is_small, (*equation.invars, *equation.outvars)))
     if unknown or not small or not operands:
         return contextlib.nullcontext()

@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 import jax
 from numpyro.distributions import Distribution
 
-from moment_calculus.errors import UnknownNumbers
-from moment_calculus.numerics.private_apis import programs_inside
-from moment_calculus.values.propagation import FunctionRegistry
+from moment_calculus import errors
+from moment_calculus.numerics import private_apis
+from moment_calculus.values import FunctionRegistry
 from numpyro_moments._host import active_handlers
 from numpyro_moments.evaluation.fingerprint import Incomparable, fingerprint
 
 # A model looks at numbers of its arguments: a mask that selects rows, a condition, the places
 # of an update.
-LOOKS_AT_NUMBERS = jax.errors.JAXTypeError, jax.errors.JAXIndexError, UnknownNumbers
+LOOKS_AT_NUMBERS = jax.errors.JAXTypeError, jax.errors.JAXIndexError, errors.UnknownNumbers
 MOST = 32  # models, with guides and objectives, whose programs are kept
 OPTIONS = "jax_enable_x64", "jax_default_matmul_precision", "jax_numpy_dtype_promotion"
 EACH = 64  # programs of each: for other shapes of data
@@ -149,7 +149,7 @@ def _equations(program: Any) -> tuple[int, int]:
     count, size = 0, 0
     for equation in program.eqns:
         rounds = equation.params.get("length", ROUNDS.get(equation.primitive.name, 1))
-        for inside in programs_inside(equation):
+        for inside in private_apis.programs_inside(equation):
             inner, bytes_inside = _equations(inside)
             count, size = count + inner, size + rounds * bytes_inside
         shapes = (result.aval for result in equation.outvars)

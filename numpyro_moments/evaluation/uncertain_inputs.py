@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.numerics.private_apis import is_traced
-from moment_calculus.predictions.moments import Moments, draws_from
-from moment_inference.objectives.arguments import each_argument
-from moment_inference.objectives.observations import check_variances
+from moment_calculus.numerics import private_apis
+from moment_calculus.predictions import Moments, draws_from
+from moment_inference.objectives import each_argument, observations
 from numpyro_moments.evaluation.arguments import CALLS
 
 
@@ -67,8 +66,8 @@ def with_values(
         def of_leaf(path: tuple, leaf: Any) -> Any:
             if not is_moments(leaf):
                 return leaf
-            known = not is_traced(leaf.variance)
-            check_variances(np.asarray(leaf.variance) if known else None)
+            known = not private_apis.is_traced(leaf.variance)
+            observations.check_variances(np.asarray(leaf.variance) if known else None)
             return value(f"{name}{jax.tree_util.keystr(path)}", moments_in_jax(leaf))
 
         return jax.tree_util.tree_map_with_path(of_leaf, argument, is_leaf=is_moments)

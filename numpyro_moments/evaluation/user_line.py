@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from moment_calculus.errors import LIBRARIES, UnsupportedMoments, is_standard, sites_of
-from moment_calculus.numerics.private_apis import is_constant
+from moment_calculus import UnsupportedMoments, errors
+from moment_calculus.numerics import private_apis
 from numpyro_moments._host import Jaxpr
 
 
@@ -31,12 +31,12 @@ def _frames(equation: Any) -> Iterator[Any]:
 @functools.cache
 def _is_hidden(file: str) -> bool:
     """Return whether a file belongs to a library; notebook cells and <stdin> do not."""
-    return is_standard(file) or file.startswith(_hidden_folders())
+    return errors.is_standard(file) or file.startswith(_hidden_folders())
 
 
 @functools.cache
 def _hidden_folders() -> tuple[str, ...]:
-    specifications = [find_spec(name) for name in sorted(LIBRARIES)]
+    specifications = [find_spec(name) for name in sorted(errors.LIBRARIES)]
     places = [place for s in specifications if s for place in s.submodule_search_locations or ()]
     return tuple(os.path.join(os.path.abspath(place), "") for place in places)
 
@@ -49,7 +49,7 @@ def located(
     return refusal.located(
         _name(equation, calls),
         _where(equation, calls),
-        sites_of(*operands),
+        errors.sites_of(*operands),
         fed_by(calls[0] if calls else equation, interpreter.program, interpreter.output_sites),
     )
 
@@ -80,11 +80,13 @@ def fed_by(equation: Any, program: Jaxpr | None, outputs: Sequence[str]) -> tupl
     reached = set(equation.outvars)
     start = next((i for i, other in enumerate(program.eqns) if other is equation), None)
     for other in program.eqns[start:] if start is not None else ():
-        if any(not is_constant(operand) and operand in reached for operand in other.invars):
+        if any(
+            not private_apis.is_constant(operand) and operand in reached for operand in other.invars
+        ):
             reached.update(other.outvars)
     found = [
         name
         for name, variable in zip(outputs, program.outvars, strict=True)
-        if not is_constant(variable) and variable in reached
+        if not private_apis.is_constant(variable) and variable in reached
     ]
     return tuple(dict.fromkeys(filter(None, found)))

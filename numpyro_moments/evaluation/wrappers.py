@@ -2,6 +2,6 @@
 
 from numpyro.distributions import ExpandedDistribution, Independent, MaskedDistribution
 
-from moment_calculus.likelihoods.joint_powers import Wrappers
+from moment_calculus.likelihoods import joint_powers
 
-WRAPPERS = Wrappers(Independent, MaskedDistribution, ExpandedDistribution)
+WRAPPERS = joint_powers.Wrappers(Independent, MaskedDistribution, ExpandedDistribution)

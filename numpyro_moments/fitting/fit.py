@@ -14,20 +14,18 @@ from jax.flatten_util import ravel_pytree
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
-from moment_inference.errors import parameter_names_error
-from moment_inference.fitting import FitTask
-from moment_inference.objectives.starts import Factors, with_valid_start
-from moment_inference.optimisation.batches import first_arguments
-from moment_inference.optimisation.compilation import compilation
-from moment_inference.optimisation.minimiser import (
-    MAX_DENSE_PARAMETERS,
-    Minimiser,
-    check_deterministic,
-    check_no_subsample,
+from moment_inference import FitTask, parameter_names_error
+from moment_inference.objectives import starts
+from moment_inference.optimisation import (
+    LEARNING_RATE,
+    Course,
+    Fit,
+    Options,
+    Progress,
+    batches,
+    compilation,
+    minimiser,
 )
-from moment_inference.optimisation.options import LEARNING_RATE, Options
-from moment_inference.optimisation.outcome import Course, Fit
-from moment_inference.optimisation.training import Progress
 from numpyro_moments.evaluation.arguments import checked
 from numpyro_moments.fitting.flat_loss import FlatLoss, multiplied_start
 from numpyro_moments.fitting.gradients import GradientTrainer
@@ -218,7 +216,7 @@ class NumPyroFitTask(Problem):
         rate = LEARNING_RATE if options.learning_rate is None else options.learning_rate
         optimiser = options.optimiser or Adam(rate)
         svi = SVI(self.trained_model, self.guide, optimiser, loss=self.objective)
-        args, kwargs = first_arguments(self.source)
+        args, kwargs = batches.first_arguments(self.source)
         key = jax.random.key(options.seed)
         params = options.params if options.start is None else options.start.params
         noise = None
@@ -226,12 +224,12 @@ class NumPyroFitTask(Problem):
             svi, noise = held_scale(svi, options.precision, key, (args, kwargs))
         keys = [key, *(jax.random.fold_in(key, part) for part in range(1, options.restarts))]
         with DrawnSubsamples() as drawn:
-            states = with_valid_start(
+            states = starts.with_valid_start(
                 self.guide,
                 lambda: [svi.init(key, *args, init_params=params, **kwargs) for key in keys],
             )
         if options.method != "adam":
-            check_no_subsample(drawn.plates)
+            minimiser.check_no_subsample(drawn.plates)
         made = {**svi.get_params(states[0]), **(states[0].mutable_state or {})}
         if options.start is not None and options.start.params.keys() != made.keys():
             raise parameter_names_error(options.start.params, made)
@@ -251,7 +249,7 @@ class NumPyroFitTask(Problem):
 fit_with = NumPyroFitTask.fit
 
 
-def _minimiser(task: Problem, state: Any) -> Minimiser:
+def _minimiser(task: Problem, state: Any) -> minimiser.Minimiser:
     if state.mutable_state is not None and task.noise is None:
         raise ValueError(
             "mutable state (batch statistics) changes the loss from step to step: use "
@@ -264,10 +262,10 @@ def _minimiser(task: Problem, state: Any) -> Minimiser:
     if np.isnan(values[0]):
         args, kwargs = data
         task.svi.evaluate(state, *args, **kwargs)  # not compiled: it names the cause
-    check_deterministic(*values)
+    minimiser.check_deterministic(*values)
     at = lambda place: unravel(jnp.asarray(place, flat.dtype))  # noqa: E731
 
-    def smaller(factors: Factors) -> np.ndarray:
+    def smaller(factors: starts.Factors) -> np.ndarray:
         start = multiplied_start(task.svi, unravel(flat), factors)
         return np.asarray(ravel_pytree(start)[0], np.float64)
 
@@ -281,6 +279,6 @@ def _minimiser(task: Problem, state: Any) -> Minimiser:
     )
     start = trainer.outcome.place
     trainer.objective.units(start)  # compiles before the steps are timed; so does the next call
-    if task.options.method == "newton" and start.size <= MAX_DENSE_PARAMETERS:
+    if task.options.method == "newton" and start.size <= minimiser.MAX_DENSE_PARAMETERS:
         trainer.objective.hessian(start)
     return trainer

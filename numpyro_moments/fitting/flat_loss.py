@@ -14,9 +14,9 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from numpyro.infer import SVI
 
-from moment_calculus.numerics.private_apis import is_traced
-from moment_inference.objectives.starts import Factors
-from moment_inference.optimisation.rounds import DeterministicLoss
+from moment_calculus.numerics import private_apis
+from moment_inference.objectives import starts
+from moment_inference.optimisation import DeterministicLoss
 from numpyro_moments._host import evaluate
 from numpyro_moments.evaluation.arguments import Fixed, Static, apart
 from numpyro_moments.evaluation.programs import LOOKS_AT_NUMBERS, Programs
@@ -107,7 +107,7 @@ class Hessian:
         for place, const in enumerate(closed.consts):
             if id(const) in numbers:
                 given[place] = numbers[id(const)]
-            elif is_traced(const):
+            elif private_apis.is_traced(const):
                 rest.append(const)
             else:  # the same at each tracing, so that it does no harm to keep it
                 kept[place] = const
@@ -218,7 +218,7 @@ class FlatLoss:
         return units
 
 
-def multiplied_start(svi: SVI, params: dict[str, Any], factors: Factors) -> dict[str, Any]:
+def multiplied_start(svi: SVI, params: dict[str, Any], factors: starts.Factors) -> dict[str, Any]:
     """Return unconstrained parameters with the scales of a guide and their locations multiplied."""
     values = svi.constrain_fn(params)
     for scale, location in locations_by_scale(values).items():

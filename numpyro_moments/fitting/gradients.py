@@ -12,19 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from moment_inference.objectives.starts import Factors, finite_start
-from moment_inference.optimisation.batches import (
-    AllData,
-    Arguments,
-    Exhausted,
-    LoaderBatches,
-    ShuffledBatches,
+from moment_inference.objectives import starts
+from moment_inference.optimisation import (
+    STRETCH,
+    Course,
+    ProgressBar,
+    batches,
+    compilation,
+    minimiser,
 )
-from moment_inference.optimisation.compilation import compilation
-from moment_inference.optimisation.minimiser import step_off_saddle
-from moment_inference.optimisation.options import STRETCH
-from moment_inference.optimisation.outcome import Course
-from moment_inference.optimisation.training import ProgressBar
 from numpyro_moments.evaluation.arguments import Static, apart
 from numpyro_moments.evaluation.programs import LOOKS_AT_NUMBERS, Programs
 from numpyro_moments.fitting.flat_loss import FlatLoss, multiplied_start
@@ -55,11 +51,11 @@ class GradientTrainer:
         self._losses: list[np.ndarray] = []  # of each stretch, [steps, restarts]
         self._chosen = 0
         self._final: list[Any] | None = None
-        self._last: Arguments | None = None
+        self._last: batches.Arguments | None = None
 
     def prepare(self) -> None:
         """Compile before the first step, unless a loader gives the data."""
-        if not isinstance(self.source, LoaderBatches):
+        if not isinstance(self.source, batches.LoaderBatches):
             with compilation():
                 self._run  # noqa: B018
 
@@ -79,26 +75,26 @@ class GradientTrainer:
         self._state, init = start, self.problem.svi.optim.init
         params = self._trained()[0]
 
-        def begin(factors: Factors) -> None:
+        def begin(factors: starts.Factors) -> None:
             new = multiplied_start(self.problem.svi, params, factors)
             optim_state = jax.vmap(init)(new) if self.several else init(new)
             self._state = start._replace(optim_state=optim_state)
 
-        def loss_at(factors: Factors) -> float:
+        def loss_at(factors: starts.Factors) -> float:
             begin(factors)
             state, losses = self._run(self._state, *self._inputs(0, 1), 1)
             loss = float(np.max(np.asarray(losses[0])))
             return loss if are_finite(state.optim_state) else math.nan
 
         first = self._run(start, *self._inputs(0, 1), 1)[1][0]
-        factors = finite_start(float(np.max(np.asarray(first))), loss_at)
+        factors = starts.finite_start(float(np.max(np.asarray(first))), loss_at)
         if factors is not None:
             begin(factors)
         return factors is not None
 
     def _advance(self, course: Course, count: int) -> np.ndarray:
         """Take steps; return losses [steps, restarts], fewer if the data end."""
-        if isinstance(self.source, LoaderBatches):
+        if isinstance(self.source, batches.LoaderBatches):
             losses = self._load(course, count)
         else:
             first = course.steps
@@ -115,7 +111,7 @@ class GradientTrainer:
         for step in range(course.steps, course.steps + count):
             try:
                 self._last = self.source.arguments(step)
-            except Exhausted as end:
+            except batches.Exhausted as end:
                 course.stop(False, str(end))
                 break
             arrays, rest = apart(self._last)
@@ -133,13 +129,13 @@ class GradientTrainer:
 
         return jax.jit(one, static_argnums=(2, 3))
 
-    def _update(self, state: Any, data: Arguments, batch: int | None, weight: Any) -> Any:
+    def _update(self, state: Any, data: batches.Arguments, batch: int | None, weight: Any) -> Any:
         def update(state: Any) -> Any:
             return self.problem.update(state, data, batch, weight)
 
         return jax.vmap(update)(state) if self.several else update(state)
 
-    def _after_epoch(self, state: Any, data: Arguments) -> Any:
+    def _after_epoch(self, state: Any, data: batches.Arguments) -> Any:
         def after(state: Any) -> Any:
             return self.problem.after_epoch(state, data)
 
@@ -150,7 +146,7 @@ class GradientTrainer:
         steps = range(first, first + self.stretch)
         arrays, _ = apart((self.source.args, self.source.kwargs))
         rows = weights = ends = None
-        if isinstance(self.source, ShuffledBatches):
+        if isinstance(self.source, batches.ShuffledBatches):
             rows = np.stack([self.source.indices(step) for step in steps[:count]])
             rows = np.concatenate([rows, np.zeros([self.stretch - count, rows.shape[1]], int)])
         if self.warm_up is not None:
@@ -190,7 +186,7 @@ class GradientTrainer:
         try:
             return self.problem.programs(rest).compiled(name, run, *inputs)
         except LOOKS_AT_NUMBERS:
-            if type(self.source) is not AllData:
+            if type(self.source) is not batches.AllData:
                 raise
             data = inputs[1]
             fixed = lambda state, _, *others: run(state, data, *others)  # noqa: E731
@@ -199,7 +195,11 @@ class GradientTrainer:
     def leave_saddle(self) -> bool:
         """Move restarts off saddles of a deterministic loss; return whether one moved."""
         closed = getattr(self.problem.svi.loss, "in_closed_form", False)
-        if type(self.source) is not AllData or not closed or self._state.mutable_state is not None:
+        if (
+            type(self.source) is not batches.AllData
+            or not closed
+            or self._state.mutable_state is not None
+        ):
             return False
         params, _ = self._trained()
         parts = [params]
@@ -224,7 +224,9 @@ class GradientTrainer:
         objective = self._flat.objective(flat, unravel)
         one, other = self._flat.two_values(params)
         lower = (
-            step_off_saddle(objective, np.asarray(flat, np.float64), one) if one == other else None
+            minimiser.step_off_saddle(objective, np.asarray(flat, np.float64), one)
+            if one == other
+            else None
         )
         return None if lower is None else unravel(jnp.asarray(lower[0], flat.dtype))
 
@@ -236,12 +238,12 @@ class GradientTrainer:
     def finish(self, course: Course) -> None:
         """Choose the best restart, and set its losses."""
         losses = self._all_losses()
-        if type(self.source) is AllData:
+        if type(self.source) is batches.AllData:
             _, last = self._run(self._state, *self._inputs(course.steps, 1), 1)
             row = np.asarray(last, np.float64).reshape(-1, self.restarts)[:1]
             losses = np.concatenate([losses, row])
         if course.best is None and len(losses):
-            recent = losses[-1 if type(self.source) is AllData else -self.stretch :].mean(0)
+            recent = losses[-1 if type(self.source) is batches.AllData else -self.stretch :].mean(0)
             self._chosen = int(np.argmin(np.where(np.isfinite(recent), recent, np.inf)))
         course.losses = losses[:, self._chosen].tolist()
 

@@ -12,8 +12,7 @@ from numpyro import handlers
 from numpyro.infer.elbo import ELBO
 from numpyro.primitives import Messenger
 
-from moment_inference.optimisation.batches import Arguments
-from moment_inference.optimisation.precision import best_variance, profiled, scale_of_noise
+from moment_inference.optimisation import batches, best_variance, profiled, scale_of_noise
 from numpyro_moments.svi import SVI
 
 Loss = Callable[[dict[str, Any]], jax.Array]  # of the constrained parameters
@@ -57,9 +56,9 @@ class NoiseScale:
     objective: Any
     model: Callable  # keeps the parameter from the optimiser
     guide: Callable
-    profiled: Arguments | None = None  # all data, if the best scale is put into the loss
+    profiled: batches.Arguments | None = None  # all data, if the best scale is put into the loss
 
-    def best(self, values: Mapping[str, Any], data: Arguments) -> jax.Array:
+    def best(self, values: Mapping[str, Any], data: batches.Arguments) -> jax.Array:
         """Return the best scale for parameters and data."""
         args, kwargs = data
 
@@ -72,7 +71,7 @@ class NoiseScale:
         )
         return values.get(self.name, self.start) * best_variance(*derivatives) ** 0.5
 
-    def in_state(self, state: Any, params: Mapping[str, Any], data: Arguments) -> Any:
+    def in_state(self, state: Any, params: Mapping[str, Any], data: batches.Arguments) -> Any:
         """Return a state of an SVI with the best scale for its parameters and data."""
         mutable = state.mutable_state
         best = self.best({**params, **mutable}, data).astype(mutable[self.name].dtype)
@@ -104,7 +103,7 @@ class ProfiledELBO(ELBO):
         return {"loss": profiled(jnp.log, *parts), "mutable_state": {noise.name: best}}
 
 
-def held_scale(svi: SVI, mode: str, key: Any, data: Arguments) -> tuple[SVI, NoiseScale]:
+def held_scale(svi: SVI, mode: str, key: Any, data: batches.Arguments) -> tuple[SVI, NoiseScale]:
     """Return an SVI that does not train the scale of the noise, and which scale this is."""
     args, kwargs = data
     state = svi.init(key, *args, **kwargs)

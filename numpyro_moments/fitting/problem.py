@@ -13,10 +13,9 @@ import jax
 import numpy as np
 from numpyro.primitives import Messenger
 
-from moment_inference.fitting import FitTask
-from moment_inference.objectives.by_draws import SEED, Evaluations
-from moment_inference.optimisation.batches import Arguments
-from moment_inference.optimisation.weighting import PlateScaling, weight_site
+from moment_inference import FitTask
+from moment_inference.objectives import SEED, Evaluations
+from moment_inference.optimisation import PlateScaling, batches, weight_site
 from numpyro_moments.evaluation.arguments import Static, apart
 from numpyro_moments.evaluation.failure_causes import refuse_nonfinite_inputs
 from numpyro_moments.evaluation.programs import QUICK, Programs
@@ -60,13 +59,15 @@ class Problem(FitTask):
             values[noise.name] = noise.best(values, noise.profiled)
         return values
 
-    def after_epoch(self, state: Any, data: Arguments) -> Any:
+    def after_epoch(self, state: Any, data: batches.Arguments) -> Any:
         """Return a state with the scale of the noise that is best for all data."""
         assert self.noise is not None
         params = self.svi.constrain_fn(self.svi.optim.get_params(state.optim_state))
         return self.noise.in_state(state, params, data)
 
-    def update(self, state: Any, data: Arguments, batch_size: int | None, kl_weight: Any) -> Any:
+    def update(
+        self, state: Any, data: batches.Arguments, batch_size: int | None, kl_weight: Any
+    ) -> Any:
         """Take one step; return the next state, and the loss before it."""
         args, kwargs = data
         outcome = self.weighted(batch_size, kl_weight).update(state, *args, **kwargs)
@@ -86,7 +87,7 @@ class Problem(FitTask):
         return svi
 
     def terms(
-        self, params: dict[str, Any], mutable: Any, data: Arguments, batch_size: int | None
+        self, params: dict[str, Any], mutable: Any, data: batches.Arguments, batch_size: int | None
     ) -> dict[str, float]:
         """Return the terms of the ELBO by site; empty if the objective has none."""
         if not hasattr(self.objective, "sum_sites"):
@@ -139,7 +140,7 @@ class Problem(FitTask):
         options = QUICK if jax.default_backend() == "cpu" else None
         key_of = partial(jax.random.fold_in, jax.random.key(SEED))
 
-        def run(name: Any, compute: Callable[..., Any], data: Arguments, key: Any) -> Any:
+        def run(name: Any, compute: Callable[..., Any], data: batches.Arguments, key: Any) -> Any:
             arrays, rest = apart(data)
 
             def evaluated(params: dict[str, Any], key: Any, given: list | None) -> Any:
@@ -151,12 +152,14 @@ class Problem(FitTask):
             name = *name, rest.structure, batch_size
             return self.programs(rest).run_on(arrays, name, evaluated, params, key, options=options)
 
-        def particles(data: Arguments, count: int, call_index: int) -> tuple[np.ndarray, ...]:
+        def particles(
+            data: batches.Arguments, count: int, call_index: int
+        ) -> tuple[np.ndarray, ...]:
             sampled = partial(_sampled_terms, objective, count)
             parts = run(("sampled", count), sampled, data, key_of(call_index))
             return tuple(np.asarray(part, np.float64) for part in parts)
 
-        def loss(data: Arguments, call_index: int) -> float:
+        def loss(data: batches.Arguments, call_index: int) -> float:
             return float(run(("closed",), partial(_loss, objective), data, key_of(call_index)))
 
         return Evaluations(particles, loss, is_last, compiles=True)

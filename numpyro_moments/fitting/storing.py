@@ -13,24 +13,12 @@ import numpyro.infer
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from moment_calculus.numerics.arrays import to_numpy
-from moment_calculus.numerics.one_thread import one_thread_at_a_time
-from moment_calculus.numerics.private_apis import restricted
+from moment_calculus.numerics import one_thread_at_a_time, private_apis, to_numpy
 from moment_calculus.rulebooks import RULEBOOKS
-from moment_guides.numpyro.latent_sites import init_to_network, is_latent
-from moment_inference.fitting import FittingHost
-from moment_inference.objectives.remembered import KnownObjectives
-from moment_inference.optimisation.batches import AllData, first_arguments
-from moment_inference.optimisation.outcome import Fit, FitVerbs, knows_sites, of_fit
-from moment_inference.optimisation.storage.trainings import (
-    Sites,
-    check_parameters,
-    constants_of,
-    density_as_text,
-    fit_of_file,
-    flattened,
-    signature_of,
-)
+from moment_guides.numpyro import init_to_network, is_latent
+from moment_inference import FittingHost
+from moment_inference.objectives import remembered
+from moment_inference.optimisation import Fit, FitVerbs, batches, knows_sites, of_fit, trainings
 from numpyro_moments._host import evaluate
 from numpyro_moments.evaluation.arguments import Precision, apart, checked, in_jax, is_array
 from numpyro_moments.evaluation.failure_causes import refuse_nonfinite_inputs
@@ -63,7 +51,7 @@ class ArgumentShapes(NamedTuple):
     args: tuple
     kwargs: dict[str, Any]
 
-    def described(self, model: Callable, params: dict[str, Any]) -> Sites:
+    def described(self, model: Callable, params: dict[str, Any]) -> trainings.Sites:
         """Return what a file knows of a model's sites; its constants depend on no argument."""
         with Precision.of(params)():
             try:
@@ -76,20 +64,20 @@ class ArgumentShapes(NamedTuple):
                 ) from error
 
 
-def sites_of_training(model: Callable, source: AllData) -> ArgumentShapes:
+def sites_of_training(model: Callable, source: batches.AllData) -> ArgumentShapes:
     """Return what ``save`` needs of the arguments of a training to describe its sites."""
     shape = lambda part: jax.ShapeDtypeStruct(part.shape, part.dtype)  # noqa: E731
     return ArgumentShapes(
         *jax.tree.map(
             lambda part: shape(part) if is_array(part) else part,
-            at_means(*first_arguments(source)),
+            at_means(*batches.first_arguments(source)),
         )
     )
 
 
 def described(
     model: Callable, args: tuple, kwargs: dict[str, Any], only_shapes: bool = False
-) -> Sites:
+) -> trainings.Sites:
     """Return what a file knows of a model's sites; constants move with no latent value."""
     sites: dict[str, dict] = {}
     arrays, static = apart((args, kwargs))
@@ -109,7 +97,9 @@ def described(
         free = jax.eval_shape(lambda: run(arrays, {})[0])
         certain = certain_outputs(lambda given: run(arrays, given)[1], free)
     known = [] if only_shapes else [*map(np.asarray, arrays)]
-    return signature_of(sites, without_wrappers), constants_of(sites, certain, known)
+    return trainings.signature_of(sites, without_wrappers), trainings.constants_of(
+        sites, certain, known
+    )
 
 
 def certain_outputs(function: Callable, *shapes: Any) -> dict[str, dict[str, np.ndarray]]:
@@ -119,7 +109,7 @@ def certain_outputs(function: Callable, *shapes: Any) -> dict[str, dict[str, np.
     places = jax.tree.leaves_with_path(outputs)
     for index, (path, _) in enumerate(places):
         wanted = [place == index for place in range(len(places))]
-        part, used = restricted(program.jaxpr, wanted)
+        part, used = private_apis.restricted(program.jaxpr, wanted)
         if not any(used):
             (value,) = evaluate(part, program.consts)
             result[path[0].key][path[1].key] = np.asarray(value)
@@ -156,7 +146,7 @@ def density_text(model: Callable, args: tuple, kwargs: dict[str, Any], observed:
     """Return a model's log density at a fixed start, as text."""
     trace = _initial_trace(_initialised(model), args, kwargs)
     sites = {name: site for name, site in trace.items() if site["type"] == "sample"}
-    return density_as_text(sites, observed)
+    return trainings.density_as_text(sites, observed)
 
 
 def _initialised(model: Callable) -> Callable:
@@ -195,7 +185,7 @@ class PriorReplacement(Messenger):
 
 
 HOST = FittingHost(
-    objectives=KnownObjectives.of(
+    objectives=remembered.KnownObjectives.of(
         "numpyro_moments", (BBAlphaELBO, DeterministicELBO, RenyiELBO), numpyro.infer, RULEBOOKS
     ),
     packages=("pyro-moments", "numpyro", "jax", "numpy"),
@@ -307,12 +297,12 @@ def load(
     bind(guide, model, arrays)
     with Precision.of(arrays)():
         made = parameters_of(model, guide, data, named)
-        check_parameters(path, arrays, arrays_in(made))
+        trainings.check_parameters(path, arrays, arrays_in(made))
         params = _filled(made, arrays)
         with handlers.block():  # the guide learns its sites
             handlers.substitute(handlers.seed(guide, 0), data=params)(*data, **named)
     objective = objective or HOST.objectives.objective(tree["objective"], path)
-    return fit_of_file(tree, guide, params, objective).with_model(model, VERBS)
+    return trainings.fit_of_file(tree, guide, params, objective).with_model(model, VERBS)
 
 
 # The parameters go before the arguments: the first of these may be a dictionary, too.
@@ -335,7 +325,7 @@ VERBS = FitVerbs(_predict, _save, _of_guide, to_numpy)
 
 def arrays_in(params: dict[str, Any]) -> dict[str, Any]:
     """Return the arrays among parameters; those of modules have names like paths."""
-    return {name: part for name, part in flattened(params).items() if is_array(part)}
+    return {name: part for name, part in trainings.flattened(params).items() if is_array(part)}
 
 
 def _filled(made: Any, stored: dict[str, Any], name: str = "") -> Any:

@@ -14,30 +14,23 @@ from numpyro import distributions as dist
 from numpyro.distributions import constraints
 from numpyro.distributions.util import sum_rightmost
 
-from moment_calculus import likelihoods
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.likelihoods.classes import check_classes_last
-from moment_calculus.likelihoods.classes.registration import ClassLikelihoods, missing_logits_error
-from moment_calculus.likelihoods.expectations import check_certain
-from moment_calculus.likelihoods.families import (
-    FAMILIES,
-    Family,
-    LikelihoodTables,
-    no_expected_log_prob,
+from moment_calculus import UnsupportedMoments, likelihoods
+from moment_calculus.likelihoods import (
+    ClassLikelihoods,
+    Univariate,
+    check_certain,
+    check_classes_last,
+    check_unconstrained,
+    check_univariate,
+    families,
+    joint_powers,
+    missing_logits_error,
 )
-from moment_calculus.likelihoods.joint_powers import (
-    ObservedSite,
-    Parameter,
-    power_mean,
-    power_mean_of_data,
-)
-from moment_calculus.likelihoods.univariate import Univariate, check_unconstrained, check_univariate
-from moment_calculus.numerics.execution import is_on_host
+from moment_calculus.numerics import is_on_host
 from moment_calculus.operations import catalogue as ops
-from moment_calculus.predictions.marginals import Marginal, VectorMarginal
+from moment_calculus.predictions import Marginal, VectorMarginal
 from moment_calculus.values import Deferred, Gaussian
-from moment_guides.numpyro.empirical_bayes import EmpiricalBayesNormal
-from moment_guides.numpyro.sparse_priors import Horseshoe, LogUniform
+from moment_guides.numpyro import EmpiricalBayesNormal, Horseshoe, LogUniform
 from numpyro_moments.evaluation.wrappers import WRAPPERS
 from numpyro_moments.likelihoods.structure import (
     component,
@@ -139,7 +132,7 @@ UNIVARIATE = Univariate(
 
 PRIORS = (EmpiricalBayesNormal, Horseshoe, LogUniform)
 NEEDS_RULE = (dist.Delta, dist.Unit, dist.MultinomialLogits, dist.MultinomialProbs, *PRIORS)
-TABLES = LikelihoodTables("NumPyro", UNIVARIATE, NEEDS_RULE)
+TABLES = families.LikelihoodTables("NumPyro", UNIVARIATE, NEEDS_RULE)
 EXPECTED_LOG_PROB, TEMPERED, PREDICTIVES = TABLES.expected, TABLES.tempered, TABLES.prediction_rules
 expected_log_prob, predictive_moments = TABLES.expected_log_prob, TABLES.predictive_moments
 predictive, is_predicted = TABLES.predictive, TABLES.is_predicted
@@ -179,7 +172,9 @@ def _expected(name: str, fn: Any, value: Any) -> jax.Array:
         return log_prob
     if fn.event_dim or not _is_univariate(value):
         sites = frozenset().union(*(leaf.sites for leaf in random_leaves(fn)))
-        raise no_expected_log_prob(name, fn, EXPECTED_LOG_PROB, framework="NumPyro", sites=sites)
+        raise families.no_expected_log_prob(
+            name, fn, EXPECTED_LOG_PROB, framework="NumPyro", sites=sites
+        )
     return UNIVARIATE.expected(fn, value)
 
 
@@ -261,7 +256,7 @@ def _is_univariate(value: Any) -> bool:
 
 def observed(
     name: str, fn: Any, value: Any, scale: Any = 1.0, plates: tuple[str, ...] = ()
-) -> ObservedSite:
+) -> joint_powers.ObservedSite:
     """Return an observed site as a product of densities of its elements."""
     # The scale multiplies the log density. Elements of the plates, given by name, are no
     # data.
@@ -269,17 +264,19 @@ def observed(
     shape = shape_with(fn, value)
     if 0 in shape or not (is_random(value) or has_moments(fn)):
         known = jnp.broadcast_to(evaluate(name, fn, value), shape)
-        return ObservedSite(name, "", shape, 0, (), scale, lambda: known, lambda power: known)
+        return joint_powers.ObservedSite(
+            name, "", shape, 0, (), scale, lambda: known, lambda power: known
+        )
     base, value, events, weights = WRAPPERS.elements(fn, value, scale, _included)
     if events:
         shape = shape + tuple(fn.event_shape[:events])
     random = [*random_leaves(base), *([value] if is_random(value) else [])]
-    return ObservedSite(
+    return joint_powers.ObservedSite(
         name,
         type(base).__name__,
         shape,
         events,
-        tuple(Parameter.of(leaf, len(base.batch_shape)) for leaf in random),
+        tuple(joint_powers.Parameter.of(leaf, len(base.batch_shape)) for leaf in random),
         weights,
         partial(evaluate, name, base, value),
         partial(_of_power, name, base, value),
@@ -310,28 +307,28 @@ def _of_power(name: str, fn: Any, value: Any, power: Any) -> jax.Array:
     return result if is_random(value) else supported(fn, value, result)
 
 
-tempered = partial(power_mean, observed)
-tempered_jointly = partial(power_mean_of_data, observed)
+tempered = partial(joint_powers.power_mean, observed)
+tempered_jointly = partial(joint_powers.power_mean_of_data, observed)
 
 
 _ODDS = ("logits", "probs")
 
 
-def kinds_of(family: Family) -> list[type]:
+def kinds_of(family: families.Family) -> list[type]:
     """Return NumPyro's classes of a family."""
     ends = [name.capitalize() for name in _ODDS] if family.odds else [""]
     kinds = [getattr(dist, f"{family.name}{end}", None) for end in ends]
     return [kind for kind in kinds if kind]
 
 
-def _read(family: Family, fn: Any) -> tuple[list[Any], dict[str, Any]]:
+def _read(family: families.Family, fn: Any) -> tuple[list[Any], dict[str, Any]]:
     """Return the parameters in the order of the family, and the given odds by name."""
     names = [name for name in _ODDS if name in fn.arg_constraints] if family.odds else []
     parameters = [getattr(fn, name) for name in family.parameters.split()]
     return parameters, {name: getattr(fn, name) for name in names}
 
 
-for _family in FAMILIES:
+for _family in families.FAMILIES:
     TABLES.serve(_family, kinds_of(_family), _read)
 TABLES.serve_factor(dist.Delta, "log_density")
 TABLES.serve_factor(dist.Unit, "log_factor")  # of numpyro.factor

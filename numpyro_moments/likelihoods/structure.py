@@ -21,7 +21,7 @@ from numpyro import distributions as dist
 from numpyro.distributions.constraints import Constraint
 from numpyro.distributions.transforms import SimplexToOrderedTransform
 
-from moment_calculus.likelihoods.families import unwrapped
+from moment_calculus.likelihoods import families
 from moment_calculus.operations import catalogue as ops
 from numpyro_moments.evaluation.wrappers import WRAPPERS
 from numpyro_moments.rules.table import RANDOM, is_random
@@ -109,7 +109,7 @@ def has_moments(fn: Any) -> bool:
 
 def settled_parameters(fn: Any) -> Any:
     """Return a distribution whose random parameters have covariances computed backwards."""
-    rank = len(unwrapped(fn, WRAPPERS)[0].batch_shape)
+    rank = len(families.unwrapped(fn, WRAPPERS)[0].batch_shape)
     found = ops.settle_parameters(random_leaves(fn), rank)
     if not found:
         return fn

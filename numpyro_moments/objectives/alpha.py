@@ -14,16 +14,9 @@ from numpyro.infer.elbo import ELBO
 from numpyro.ops.provenance import eval_provenance
 from numpyro.primitives import Messenger
 
-from moment_calculus.errors import not_reparameterised, point_without_density
-from moment_guides.families.mc_dropout import no_density
-from moment_inference.objectives.choices import AlphaEnergy, RenyiBound
-from moment_inference.objectives.data_plates import (
-    DataPlates,
-    bb_alpha_energy,
-    check_subsamples,
-    common_plates,
-    log_mean_power,
-)
+from moment_calculus import errors
+from moment_guides.families import no_density
+from moment_inference.objectives import choices, data_plates
 from numpyro_moments.evaluation.failure_causes import diagnose_errors
 from numpyro_moments.likelihoods.expected import tempered_jointly
 from numpyro_moments.objectives.base import Objective, Program, vectorised
@@ -44,7 +37,7 @@ class _ValidateDensity(Messenger):
             raise no_density(dropped.design.site)
         if not (_is_point(fn) or fn.has_rsample):
             name, inner = model_site(msg), without_wrappers(fn)
-            raise not_reparameterised(name, inner, framework="NumPyro", by_name=False)
+            raise errors.not_reparameterised(name, inner, framework="NumPyro", by_name=False)
 
 
 def at_draws(program: Program, key: Any, *, consume: Callable[[Traces], Any]) -> tuple[Any, dict]:
@@ -79,16 +72,16 @@ def check_density(program: Program, guide: dict[str, dict], key: Any) -> None:
 
     for name, origins in eval_provenance(values, key=key).items():
         if not origins:
-            raise point_without_density(name)
+            raise errors.point_without_density(name)
 
 
-def log_ratio(traces: Traces, plates: DataPlates) -> jax.Array:
+def log_ratio(traces: Traces, plates: data_plates.DataPlates) -> jax.Array:
     """Return log p − log q of all sites, each datum's share of it: [data plates]."""
     ours, theirs = (_shares(sites, plates) for sites in (traces.model, traces.guide))
     return ours - theirs
 
 
-def _shares(sites: dict[str, dict], plates: DataPlates) -> jax.Array:
+def _shares(sites: dict[str, dict], plates: data_plates.DataPlates) -> jax.Array:
     shares = (
         plates.share_per_datum(_log_prob(site), site["scale"], site["plates"])
         for site in _samples(sites)
@@ -106,7 +99,7 @@ def _log_prob(site: dict) -> jax.Array:
     return site["fn"].log_prob(site["value"], *known)
 
 
-class BBAlphaELBO(AlphaEnergy, Objective):
+class BBAlphaELBO(choices.AlphaEnergy, Objective):
     """Black-box α energy: between the ELBO and the log predictive likelihood of each datum.
 
     −(1/α) Σ_n log E_q[p(y_n | θ)^α] + KL(q ‖ p): the ELBO for α → 0 (exactly at 0), for α
@@ -187,7 +180,10 @@ class BBAlphaELBO(AlphaEnergy, Objective):
         """
         program = Program(model, guide, args, kwargs, param_map)
         (data, latent, scale), mutable = self.particle_terms(rng_key, program)
-        return {"loss": bb_alpha_energy(data, latent, scale, self.alpha), "mutable_state": mutable}
+        return {
+            "loss": data_plates.bb_alpha_energy(data, latent, scale, self.alpha),
+            "mutable_state": mutable,
+        }
 
     def particle_terms(self, key: Any, program: Program) -> tuple[tuple[Any, ...], Any]:
         """Return arguments of ``energy`` by particle, and new mutable values."""
@@ -212,7 +208,7 @@ class BBAlphaELBO(AlphaEnergy, Objective):
         plates = self.data(observed_plates(traces.model))
         return log_ratio(traces, plates), jnp.zeros(()), jnp.asarray(plates.scale)
 
-    def _analytic(self, sites: dict[str, dict], plates: DataPlates) -> jax.Array:
+    def _analytic(self, sites: dict[str, dict], plates: data_plates.DataPlates) -> jax.Array:
         """Return the energy of each datum in closed form."""
         inner = lambda site: plates.other_plate_names(site["plates"])  # noqa: E731
         parts = [
@@ -222,13 +218,13 @@ class BBAlphaELBO(AlphaEnergy, Objective):
         return tempered_jointly(parts, self.alpha, plates.dims)
 
 
-def _drawn(sites: dict[str, dict], plates: DataPlates) -> jax.Array:
+def _drawn(sites: dict[str, dict], plates: data_plates.DataPlates) -> jax.Array:
     """Return the log-density of each datum."""
     parts = (plates.per_datum(site["log_prob"], site["scale"]) for site in sites.values())
     return sum(parts, start=jnp.zeros(()))
 
 
-class RenyiELBO(RenyiBound, ELBO):
+class RenyiELBO(choices.RenyiBound, ELBO):
     """Rényi bound (1/(1 − α)) log E_q[(p(y, θ) / q(θ))^(1 − α)] of the log evidence.
 
     Its order is opposite to that of :class:`BBAlphaELBO`: α → 1 is the ELBO, α = 0 the
@@ -286,7 +282,7 @@ class RenyiELBO(RenyiBound, ELBO):
         program = Program(model, guide, args, kwargs, param_map)
         particle = partial(at_draws, consume=_ratio)
         (ratios, scale), mutable = vectorised(self, rng_key, program, particle)
-        bound = jnp.sum(log_mean_power(ratios, 1 - self.alpha)) * scale[0]
+        bound = jnp.sum(data_plates.log_mean_power(ratios, 1 - self.alpha)) * scale[0]
         return {"loss": -bound, "mutable_state": mutable}
 
 
@@ -294,6 +290,6 @@ def _ratio(traces: Traces) -> tuple[jax.Array, jax.Array]:
     """Return log p − log q by element of the common plates, and its scale."""
     sites = {**traces.guide, **traces.model}.items()
     around = {name: site["plates"] for name, site in sites if site["type"] == "sample"}
-    plates = common_plates(around)
-    check_subsamples(around, plates)
+    plates = data_plates.common_plates(around)
+    data_plates.check_subsamples(around, plates)
     return log_ratio(traces, plates), jnp.asarray(plates.scale)

@@ -12,21 +12,15 @@ from numpyro import handlers
 from numpyro.infer.elbo import ELBO
 
 from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values.propagation import RuleBook, check_draws
-from moment_inference.objectives.choices import (
-    Expectations,
-    check_propagation,
-    check_terms,
-    check_trainable,
-)
-from moment_inference.objectives.last_map import sites_to_draw
+from moment_calculus.values import RuleBook, check_draws
+from moment_inference.objectives import choices, sites_to_draw
 from numpyro_moments.evaluation.failure_causes import diagnose_errors
 from numpyro_moments.likelihoods.structure import random_leaves
 from numpyro_moments.sites.drawn_traces import Drawing, drawn_traces
 from numpyro_moments.sites.traces import Traces, bind, moment_traces
 
 
-class Objective(Expectations, ELBO):
+class Objective(choices.Expectations, ELBO):
     """An objective that is made of terms of every site, analytically or over particles."""
 
     def __init__(
@@ -43,14 +37,14 @@ class Objective(Expectations, ELBO):
         **options: Any,
     ) -> None:
         check_draws(sample_sites, num_particles)
-        check_propagation(propagation, sample_sites, num_particles)
-        check_trainable(categorical)
+        choices.check_propagation(propagation, sample_sites, num_particles)
+        choices.check_trainable(categorical)
         super().__init__(num_particles=num_particles, **options)
         self.propagation_kind, self.sample_sites = propagation, frozenset(sample_sites)
         self.propagation = propagation_of(
             covariance, rules, categorical, memory_limit, categorical_draws
         )
-        check_terms(self.propagation.rulebook, propagation == "analytic")
+        choices.check_terms(self.propagation.rulebook, propagation == "analytic")
 
     def sites_to_draw(self, key: Any, program: Program) -> frozenset[str]:
         """Return the sites given which the rest has a closed form, see :mod:`.last_map`."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from moment_calculus.errors import not_in_guide
-from moment_calculus.numerics.private_apis import is_traced
+from moment_calculus import errors
+from moment_calculus.numerics import private_apis
 from numpyro_moments.evaluation.failure_causes import explain_infinite_loss
 from numpyro_moments.objectives.base import Objective, Program
 from numpyro_moments.sites.terms import auxiliary_term, latent_term, observed_term, rule_terms
@@ -134,7 +134,7 @@ class DeterministicELBO(Objective):
 
 def _is_infinite(term: Any) -> bool:
     """Return whether a term is known and not finite; inside ``jax.jit`` none is known."""
-    return not is_traced(term) and not bool(jnp.isfinite(term))
+    return not private_apis.is_traced(term) and not bool(jnp.isfinite(term))
 
 
 def elbo_terms(traces: Traces) -> dict[str, Any]:
@@ -168,4 +168,4 @@ def latent_terms(traces: Traces) -> dict[str, Any]:
 def _guide_site(name: str, guide: dict[str, dict]) -> dict:
     if name in guide:
         return guide[name]
-    raise not_in_guide(name)
+    raise errors.not_in_guide(name)

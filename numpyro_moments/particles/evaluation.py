@@ -16,15 +16,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from moment_calculus.numerics.arrays import squared
-from moment_calculus.numerics.private_apis import read, without_dead_code
+from moment_calculus.numerics import private_apis, squared
 from moment_calculus.operations import catalogue as ops
-from moment_inference.particles.drawn_sites import (
-    MaskedSite,
-    SharedDrawNeeded,
-    Site,
-    with_shared_draws,
-)
+from moment_inference import MaskedSite, SharedDrawNeeded, Site, with_shared_draws
 from numpyro_moments._host import ClosedJaxpr, apply_equation
 from numpyro_moments.particles.rows import RowsMixedError, axes_after, called
 from numpyro_moments.particles.undrawn import (
@@ -59,13 +53,13 @@ class Evaluation:
 
     def run(self, program: ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
         """Evaluate a program; outputs are arrays, :class:`Rows` or values not yet drawn."""
-        jaxpr = without_dead_code(program.jaxpr)
+        jaxpr = private_apis.without_dead_code(program.jaxpr)
         values = dict(zip(jaxpr.constvars, program.consts, strict=True))
         values.update(zip(jaxpr.invars, operands, strict=True))
         for equation in jaxpr.eqns:
-            results = self._apply(equation, [read(v, values) for v in equation.invars])
+            results = self._apply(equation, [private_apis.read(v, values) for v in equation.invars])
             values.update(zip(equation.outvars, results, strict=True))
-        return [read(output, values) for output in jaxpr.outvars]
+        return [private_apis.read(output, values) for output in jaxpr.outvars]
 
     def _apply(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
         if equation.primitive in (normal_site_p, masked_site_p):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from moment_calculus.numerics.private_apis import is_constant
+from moment_calculus.numerics import private_apis
 from moment_calculus.operations import catalogue as ops
 from numpyro_moments._host import ClosedJaxpr, Jaxpr
 from numpyro_moments.rules import elementwise
@@ -68,7 +68,7 @@ def _through(program: Jaxpr, axes: Axes) -> list[int | None]:
     places: dict[Any, int | None] = dict(zip(program.invars, axes, strict=True))
 
     def read(variable: Any) -> int | None:
-        return None if is_constant(variable) else places.get(variable)
+        return None if private_apis.is_constant(variable) else places.get(variable)
 
     for equation in program.eqns:
         found = axes_after(equation, [read(variable) for variable in equation.invars])

@@ -10,9 +10,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from moment_calculus.numerics.arrays import standard_deviation
+from moment_calculus.numerics import standard_deviation
 from moment_guides.families import mean_field
-from moment_inference.particles.drawn_sites import Site
+from moment_inference import Site
 from numpyro_moments._host import new_primitive
 from numpyro_moments.rules.shapes.moves import MOVES
 

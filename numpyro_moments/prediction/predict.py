@@ -13,29 +13,25 @@ from numpyro import handlers
 from numpyro.distributions import Distribution, ExpandedDistribution
 from numpyro.distributions.batch_util import promote_batch_shape
 
-from moment_calculus.errors import check_same_model
-from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
-from moment_calculus.likelihoods.families import unwrapped
-from moment_calculus.numerics.one_thread import one_thread_at_a_time
-from moment_calculus.predictions.blocks import Rows, check_at_once, in_blocks, leading_lengths
-from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
-from moment_calculus.predictions.moments import Moments, moments_of_draws
-from moment_calculus.predictions.site import (
+from moment_calculus import errors
+from moment_calculus.likelihoods import PREDICTIVE_RULES, families
+from moment_calculus.numerics import one_thread_at_a_time
+from moment_calculus.predictions import (
     ClosedFormSite,
+    Moments,
+    SampledSite,
     at_site,
+    blocks,
     checked_count,
+    moments_of_draws,
+    not_of_particles,
     summed_log_density,
 )
 from moment_calculus.rulebooks import propagation_by
-from moment_calculus.values.propagation import Propagation, RuleBook, check_choice
-from moment_inference.objectives.choices import check_particles
-from moment_inference.objectives.remembered import kind_of, remembered_objective
-from moment_inference.optimisation.outcome import check_dictionary, of_fit
-from moment_inference.prediction.attribution import (
-    Attribution,
-    attribution_of,
-    moments_with_attribution,
-)
+from moment_calculus.values import Propagation, RuleBook, check_choice
+from moment_inference import Attribution, attribution_of, moments_with_attribution
+from moment_inference.objectives import choices, remembered
+from moment_inference.optimisation import check_dictionary, of_fit
 from numpyro_moments.evaluation.arguments import Precision, checked, checked_key, in_jax
 from numpyro_moments.evaluation.failure_causes import (
     UNDRAWN,
@@ -76,7 +72,7 @@ class Prediction(ClosedFormSite):
     framework = "NumPyro"
 
     def __init__(self, name: str, fn: Any) -> None:
-        inner = unwrapped(fn, WRAPPERS)
+        inner = families.unwrapped(fn, WRAPPERS)
         base, has_classes = inner[0], isinstance(inner[0], CLASSES)
         *parts, law = moments_and_law(name, base)
         # A mean may be a number, as that of Normal(0.0, scale).
@@ -340,21 +336,21 @@ def predict(
 
     Source: Wu et al. 2019, eq. 9; classes by points, see ``categorical``.
     """
-    objective = remembered_objective(guide)
+    objective = remembered.remembered_objective(guide)
     guide, params, args = of_fit(guide, params, args)
     check_dictionary(params)
     if propagation is None:
-        propagation, needs_key = kind_of(objective), False
+        propagation, needs_key = remembered.kind_of(objective), False
     else:
         needs_key = propagation == "sampled"
-    check_particles(propagation, num_particles)
+    choices.check_particles(propagation, num_particles)
     if categorical is not None:
         check_choice("categorical", categorical, PREDICTIVE_RULES)
     settings = propagation_by(objective, covariance, rules, categorical)
     key = needed(rng_key, not needs_key)
     program = model, guide, args, kwargs, params
     if propagation != "analytic":
-        check_at_once(batch_size, propagation)
+        blocks.check_at_once(batch_size, propagation)
     return _predicted(program, settings, propagation, key, num_particles, batch_size)
 
 
@@ -369,7 +365,7 @@ def predict_by(
     """Return predictions as of an objective."""
     settings = propagation_by(objective, None, None)
     program = model, guide, args, kwargs, params
-    return _predicted(program, settings, kind_of(objective), jax.random.key(0))
+    return _predicted(program, settings, remembered.kind_of(objective), jax.random.key(0))
 
 
 def _predicted(
@@ -387,20 +383,20 @@ def _predicted(
         if kind != "analytic":
             bind(guide, model, params)
             program = model, guide, args, kwargs, params
-            with Whole(sizes=leading_lengths(jax.tree.leaves((args, kwargs)))):
+            with Whole(sizes=blocks.leading_lengths(jax.tree.leaves((args, kwargs)))):
                 return predict_by_particles(program, kind == "mean", num_particles, key)
         leaves, structure = jax.tree.flatten((args, kwargs))
 
         def predict_rows(leaves: list[Any]) -> dict[str, Any]:
             args, kwargs = jax.tree.unflatten(structure, leaves)
-            with Whole(sizes=leading_lengths(leaves)):
+            with Whole(sizes=blocks.leading_lengths(leaves)):
                 sites = _predicted_sites(model, guide, params, args, kwargs, settings)
             predictions = {name: prediction_at(name, site) for name, site in sites.items()}
             explain_predictions(predictions, model, args, kwargs)
             return predictions
 
-        rows = Rows.of(leaves, predict_rows, context=precision, split=jax.random.split)
-        return dict(in_blocks(rows, batch_size, settings.memory_limit))
+        rows = blocks.Rows.of(leaves, predict_rows, context=precision, split=jax.random.split)
+        return dict(blocks.in_blocks(rows, batch_size, settings.memory_limit))
 
 
 def log_predictive(
@@ -436,7 +432,7 @@ def _predicted_sites(
 def sites_to_predict(traces: Traces) -> dict[str, dict]:
     """Return the sites of a model's trace that are neither latent nor factors."""
     latent = [name for name, site in traces.guide.items() if site["type"] == "sample"]
-    check_same_model(latent, traces.model)
+    errors.check_same_model(latent, traces.model)
     return {
         name: site
         for name, site in traces.model.items()

@@ -11,14 +11,13 @@ import jax.numpy as jnp
 import numpyro
 from numpyro.primitives import Messenger
 
-from moment_calculus.errors import warn_user
-from moment_calculus.numerics.one_thread import one_thread_at_a_time
-from moment_calculus.numerics.private_apis import without_dead_code
-from moment_calculus.predictions.moments import Moments, as_value, draws_from, moments_of_draws
+from moment_calculus import warn_user
+from moment_calculus.numerics import one_thread_at_a_time, private_apis
+from moment_calculus.predictions import Moments, as_value, draws_from, moments_of_draws
 from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values.propagation import RuleBook
-from moment_inference.objectives.choices import check_draws_of_inputs
-from moment_inference.prediction.attribution import moments_with_attribution
+from moment_calculus.values import RuleBook
+from moment_inference import moments_with_attribution
+from moment_inference.objectives import choices
 from numpyro_moments.evaluation.arguments import checked_key
 from numpyro_moments.evaluation.failure_causes import check_function
 from numpyro_moments.evaluation.interpreter import Interpreter
@@ -86,7 +85,7 @@ def propagate(
         >>> round(propagate(jax.nn.relu, noisy).mean[0].item(), 4)
         0.3989
     """
-    check_draws_of_inputs(propagation, num_particles)
+    choices.check_draws_of_inputs(propagation, num_particles)
     how = propagation_of(covariance, rules)
     leaves, structure = jax.tree.flatten(inputs, is_leaf=is_moments)
     places = [place for place, leaf in enumerate(leaves) if is_moments(leaf)]
@@ -147,7 +146,7 @@ class _NoKey(Messenger):
 
 def _warn_of_draws(program: Any) -> None:
     """Warn of numbers that a program draws by a key of its own."""
-    if draw_bits(*without_dead_code(program.jaxpr).eqns):
+    if draw_bits(*private_apis.without_dead_code(program.jaxpr).eqns):
         warn_user(
             "the function draws random numbers by a key of its own, which are taken for constants: "
             "pass rng_key=jax.random.key(0) to propagate, which marginalises them",

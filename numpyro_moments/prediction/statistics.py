@@ -19,17 +19,8 @@ except ImportError as error:
         'normalisation by statistics needs flax: pip install "pyro-moments[numpyro,flax]"'
     ) from error
 
-from moment_calculus.numerics.private_apis import is_traced
-from moment_calculus.predictions.moments import Moments, as_value
-from moment_calculus.predictions.statistics import (
-    along_axis,
-    channel_statistics,
-    check_biases,
-    check_variances,
-    copies_for,
-    independent_copies,
-    without_statistics,
-)
+from moment_calculus.numerics import private_apis
+from moment_calculus.predictions import Moments, as_value, statistics
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Value
 from numpyro_moments._host import new_primitive, shaped
@@ -46,12 +37,12 @@ _copies_p = new_primitive("pixel_copies", lambda x, *, shape: shaped(shape, x.dt
 
 def _channel_mean(x: Value, *, axis: int) -> jax.Array:
     """Return the mean of each channel, a certain array."""
-    return channel_statistics(x, axis)[0]
+    return statistics.channel_statistics(x, axis)[0]
 
 
 def _channel_variance(x: Value, *, axis: int) -> jax.Array:
     """Return the variance of each channel, a certain array."""
-    return channel_statistics(x, axis)[1]
+    return statistics.channel_statistics(x, axis)[1]
 
 
 def _pixel_copies(x: Value, *, shape: tuple[int, ...]) -> Value:
@@ -62,7 +53,7 @@ def _pixel_copies(x: Value, *, shape: tuple[int, ...]) -> Value:
             return jnp.tile(array, (1, shape[1] // array.shape[1]))
         return jnp.broadcast_to(array, shape)
 
-    return independent_copies(x, arranged)
+    return statistics.independent_copies(x, arranged)
 
 
 _RULES: dict[str, Callable] = {
@@ -129,9 +120,9 @@ class AnalyticNorm(nnx.Module):
         if (found := _FOUND.get()) is not None:
             mean, variance = _statistics(x, self.axis)
             found.append((self, mean, variance))
-        elif not is_traced(mean) and bool(jnp.isnan(mean).any()):
-            raise without_statistics("propagate_statistics(net, mean=…, variance=…)")
-        along = functools.partial(along_axis, axis=self.axis, rank=x.ndim)
+        elif not private_apis.is_traced(mean) and bool(jnp.isnan(mean).any()):
+            raise statistics.without_statistics("propagate_statistics(net, mean=…, variance=…)")
+        along = functools.partial(statistics.along_axis, axis=self.axis, rank=x.ndim)
         y = (x - along(mean)) * along(lax.rsqrt(variance + self.eps))
         return (
             y
@@ -206,7 +197,7 @@ def initialise_from_statistics(net: nnx.Module, mean: jax.Array, variance: jax.A
         [1.0, 1.0]
     """
     names = {id(layer): _name(path) for path, layer in _layers(net)}
-    check_biases(
+    statistics.check_biases(
         {_name(path): layer.bias is not None for path, layer in _layers(net)}, "use_bias=True"
     )
     used: dict[int, tuple[Any, Any]] = {}
@@ -223,7 +214,7 @@ def initialise_from_statistics(net: nnx.Module, mean: jax.Array, variance: jax.A
     for layer, centre, spread in _pass(net, mean, variance, normalised):
         if isinstance(layer, AnalyticNorm):
             continue
-        check_variances(names[id(layer)], spread)
+        statistics.check_variances(names[id(layer)], spread)
         scale = lax.rsqrt(spread)
         layer.kernel[...] = layer.kernel[...] * scale
         layer.bias[...] = (layer.bias[...] - centre) * scale
@@ -281,7 +272,7 @@ def _call(changed: Callable, pixel: bool, plain: Callable, layer: Any, x: jax.Ar
 def _of_pixel(plain: Callable, layer: Any, x: jax.Array) -> jax.Array:
     """Apply a layer to pixels with the moments of x, as many as one output sees."""
     if isinstance(layer, nnx.Linear):
-        count = copies_for("nnx.Linear", layer.in_features, x.shape[-1])
+        count = statistics.copies_for("nnx.Linear", layer.in_features, x.shape[-1])
         return plain(layer, _copies_p.bind(x, shape=(1, layer.in_features)) if count > 1 else x)
     rank = len(layer.kernel_size)
     steps = layer.kernel_dilation

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_inference.prediction.stored_predictions import as_bytes
+from moment_inference import as_bytes
 from numpyro_moments.likelihoods.structure import random_parameters, stripped
 
 

@@ -10,13 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.infer.elbo import ELBO
 
-from moment_calculus.numerics.one_thread import one_thread_at_a_time
-from moment_calculus.predictions.site import checked_count
-from moment_inference.objectives.remembered import objective_of
-from moment_inference.optimisation.outcome import check_dictionary, of_fit
-from moment_inference.response.inverse_curvature import TOLERANCE
-from moment_inference.response.problem import Problem
-from moment_inference.response.response import Response
+from moment_calculus.numerics import one_thread_at_a_time
+from moment_calculus.predictions import checked_count
+from moment_inference.objectives import remembered
+from moment_inference.optimisation import check_dictionary, of_fit
+from moment_inference.response import TOLERANCE, Problem, Response
 from numpyro_moments.evaluation.arguments import checked, checked_key
 from numpyro_moments.objectives.base import Program
 from numpyro_moments.response.program import TrainedProgram
@@ -134,7 +132,7 @@ def linear_response(
         >>> response = linear_response(model, result, x, y)  # doctest: +SKIP
         >>> response.standard_deviation("weight")  # doctest: +SKIP
     """
-    objective = objective_of(guide, objective)
+    objective = remembered.objective_of(guide, objective)
     guide, params, _ = of_fit(guide, params)
     check_dictionary(params)
     program = Program(model, guide, data, named, params)

@@ -21,20 +21,19 @@ from numpyro.optim import Adam
 from numpyro.primitives import Messenger
 
 from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values.propagation import Propagation
-from moment_inference.errors import (
+from moment_calculus.values import Propagation
+from moment_inference import (
     WITHOUT_NOISE,
+    ParameterArray,
+    Quantity,
+    Tree,
     parameter_names_error,
     parameter_shape_error,
     unknown_site,
 )
-from moment_inference.host import ParameterArray, Quantity, Tree
-from moment_inference.objectives.remembered import described
-from moment_inference.optimisation.minimiser import check_deterministic, check_no_subsample
-from moment_inference.optimisation.rounds import DeterministicLoss
-from moment_inference.optimisation.storage.trainings import flattened
-from moment_inference.optimisation.weighting import scale_by
-from moment_inference.response.data import Data
+from moment_inference.objectives import described
+from moment_inference.optimisation import DeterministicLoss, minimiser, scale_by, trainings
+from moment_inference.response import Data
 from numpyro_moments.draws.model import NumPyroModel
 from numpyro_moments.evaluation.arguments import Precision, in_jax
 from numpyro_moments.fitting.flat_loss import FlatLoss, locations_by_scale
@@ -199,8 +198,8 @@ class TrainedProgram:
             loss = FlatLoss(svi, state.rng_key, args, kwargs)
             unconstrained = svi.optim.get_params(state.optim_state)
             remedy = f"{WITHOUT_NOISE}; this one is of {described(svi.loss)}"
-            check_no_subsample(drawn.plates, remedy)
-            check_deterministic(*loss.two_values(unconstrained), remedy)
+            minimiser.check_no_subsample(drawn.plates, remedy)
+            minimiser.check_deterministic(*loss.two_values(unconstrained), remedy)
             program = Program(model, guide, args, kwargs, params)
             return cls(program, precision, loss, *ravel_pytree(unconstrained))
 
@@ -385,7 +384,7 @@ def _means(values: Tree) -> Tree:
 
 def _check_parameters(params: dict[str, Any], of_program: dict[str, Any]) -> None:
     """Raise if parameters are missing or have other shapes than in model and guide."""
-    known, given = flattened(of_program), flattened(params)
+    known, given = trainings.flattened(of_program), trainings.flattened(params)
     # Others may be of auxiliary sites, or of a module that this model does not use.
     if not known.keys() <= given.keys():
         raise parameter_names_error(given, known)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments, sites_of
+from moment_calculus import UnsupportedMoments, errors
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule, register_made
@@ -99,7 +99,7 @@ def select(which: Any, *cases: Any) -> Any:
     raise UnsupportedMoments(
         f"a random choice among {len(cases)} cases",
         sites=which.sites,
-        remedy="choose between two cases at a time, by jnp.where" + OR_DRAW,
+        remedy="choose between two cases at a time, by jnp.where" + errors.OR_DRAW,
     )
 
 
@@ -115,8 +115,8 @@ def _by_certain(which: Any, cases: tuple[Any, ...]) -> Any:
     if len(cases) != 2:
         raise UnsupportedMoments(
             f"a choice among {len(cases)} random cases",
-            sites=sites_of(*cases),
-            remedy="choose between two cases at a time, by jnp.where" + OR_DRAW,
+            sites=errors.sites_of(*cases),
+            remedy="choose between two cases at a time, by jnp.where" + errors.OR_DRAW,
         )
     return ops.where(jax.numpy.asarray(which), cases[1], cases[0])
 
@@ -129,7 +129,7 @@ def clamp(low: Any, x: Any, high: Any) -> Value:
             raise UnsupportedMoments(
                 f"the bound {name} is random",
                 sites=bound.sites,
-                remedy=f"make {name} certain" + OR_DRAW,
+                remedy=f"make {name} certain" + errors.OR_DRAW,
             )
     return ops.minimum(ops.maximum(x, low), high)
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.numerics.private_apis import is_traced
+from moment_calculus.numerics import private_apis
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Deferred, Gaussian
 from numpyro_moments.rules.shapes.moves import MOVES
@@ -105,7 +105,7 @@ def divide(plain: Callable, x: Any, y: Any) -> Any:
 def select(plain: Callable, which: Any, *cases: Any) -> Any:
     """Serve ``jnp.where`` with a known condition, and the guard of a maximum against infinity."""
     known = isinstance(which, jax.Array | np.ndarray | np.generic) and not np.ndim(which)
-    known = known and not is_traced(which)
+    known = known and not private_apis.is_traced(which)
     return cases[int(which)] if known else _attempt("select", plain, (which, *cases))
 
 

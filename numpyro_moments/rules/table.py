@@ -6,11 +6,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments, sites_of
+from moment_calculus import UnsupportedMoments, errors
 from moment_calculus.operations import catalogue as ops
-from moment_calculus.values import Deferred, Gaussian
-from moment_calculus.values.deferred import Composite
-from moment_calculus.values.propagation import FunctionRegistry
+from moment_calculus.values import Composite, Deferred, FunctionRegistry, Gaussian
 
 RULES: dict[str, Callable] = {}
 # Rules of programs are called with interpreter, equation and operands, and return lists.
@@ -93,7 +91,9 @@ def refused(primitive: str, reason: str, remedy: str) -> None:
     """Register a rule that raises UnsupportedMoments with a reason and a remedy."""
 
     def rule(*operands: Any, **_: Any) -> None:
-        raise UnsupportedMoments(reason, sites=sites_of(*operands), remedy=remedy + OR_DRAW)
+        raise UnsupportedMoments(
+            reason, sites=errors.sites_of(*operands), remedy=remedy + errors.OR_DRAW
+        )
 
     rule.__doc__ = f"Refuse ``{primitive}``, and name what serves instead."
     moment_rule(primitive)(rule)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments, sites_of
-from moment_calculus.numerics.private_apis import is_traced
+from moment_calculus import UnsupportedMoments, errors
+from moment_calculus.numerics import private_apis
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from numpyro_moments.rules.shapes.moves import pad_array
@@ -115,7 +115,7 @@ def _extreme(rule: Any, x: Value, options: Any) -> Value:
             f"the largest or smallest entries of windows with base_dilation="
             f"{tuple(options['base_dilation'])}",
             sites=x.sites,
-            remedy="leave base_dilation= out" + OR_DRAW,
+            remedy="leave base_dilation= out" + errors.OR_DRAW,
         )
     outside = [(max(low, 0), max(high, 0)) for low, high, _ in config]
     return rule(ops.padded(x, pad_array, config), windows, outside)
@@ -137,13 +137,13 @@ def reduce_window_min(x: Value, **options: Any) -> Value:
 def reduce_window(x: Value, initial: Any, *rest: Any, jaxpr: Any, **options: Any) -> list[Value]:
     """Serve ``jax.lax.reduce_window`` with an initial number other than the neutral one."""
     names = [equation.primitive.name for equation in jaxpr.eqns]
-    known = not rest and not hasattr(initial, "sites") and not is_traced(initial)
+    known = not rest and not hasattr(initial, "sites") and not private_apis.is_traced(initial)
     if names not in (["add"], ["max"], ["min"]) or not known or not np.isfinite(initial):
         raise UnsupportedMoments(
             f"a reduction of windows by {', '.join(names) or 'nothing'}",
-            sites=sites_of(x, initial, *rest),
+            sites=errors.sites_of(x, initial, *rest),
             remedy="reduce by jax.lax.add, jax.lax.max or jax.lax.min, from a certain number"
-            + OR_DRAW,
+            + errors.OR_DRAW,
         )
     config = _config(options.pop("padding"), options["base_dilation"])
     inside = ops.pad(x, pad_array, config, initial)

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro.primitives import Messenger
 
-from moment_calculus.errors import not_reparameterised
-from moment_calculus.values.propagation import Propagation
-from moment_guides.numpyro.mc_dropout import DroppedWeight
-from moment_inference.objectives.data_plates import DataPlates
-from moment_inference.particles.drawn_sites import MaskedSite, SharedDrawNeeded
+from moment_calculus import errors
+from moment_calculus.values import Propagation
+from moment_guides.numpyro import DroppedWeight
+from moment_inference import MaskedSite, SharedDrawNeeded
+from moment_inference.objectives import data_plates
 from numpyro_moments.evaluation.uncertain_inputs import at_mean
 from numpyro_moments.particles.evaluation import Evaluation, draw_operand, evaluate, require_array
 from numpyro_moments.particles.undrawn import (
@@ -54,7 +54,7 @@ class Drawing:
     is_mean: bool = False  # whether means replace draws
     # Finds the plates of the data, whose rows may have their own noise; by default any
     # axis may.
-    data: Callable[[dict[str, Any]], DataPlates] | None = None
+    data: Callable[[dict[str, Any]], data_plates.DataPlates] | None = None
     # Observed sites keep their distribution, sites without observations are not drawn,
     # and each latent site is drawn once for all rows.
     predicting: bool = False
@@ -86,7 +86,7 @@ class _Drawn(Messenger):
         elif self.drawing.is_mean:
             msg["value"] = value_at_mean(name, fn)
         elif not fn.has_rsample:
-            raise not_reparameterised(
+            raise errors.not_reparameterised(
                 name, without_wrappers(fn), framework="NumPyro", by_name=False
             )
 

@@ -22,10 +22,10 @@ from numpyro.infer.autoguide import (
 )
 from numpyro.primitives import Messenger
 
-from moment_calculus.errors import MEAN_FIELD_GUIDES, UnsupportedMoments, not_reparameterised
+from moment_calculus import MEAN_FIELD_GUIDES, UnsupportedMoments, errors
 from moment_calculus.operations import catalogue as ops
-from moment_calculus.predictions.moments import Moments, as_value
-from moment_calculus.values.propagation import Propagation
+from moment_calculus.predictions import Moments, as_value
+from moment_calculus.values import Propagation
 from numpyro_moments._host import new_primitive, shaped
 from numpyro_moments.sites.terms import POSTERIORS, posterior_value, without_wrappers
 
@@ -197,7 +197,7 @@ class MomentMessenger(Messenger):
         named = bool(self.sample_sites.intersection((msg["name"], name)))
         drawn = named or self.vectors.is_drawn(msg["name"])
         if drawn and not msg["fn"].has_rsample:
-            raise not_reparameterised(name, without_wrappers(msg["fn"]), framework="NumPyro")
+            raise errors.not_reparameterised(name, without_wrappers(msg["fn"]), framework="NumPyro")
         return drawn
 
 

@@ -12,21 +12,10 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from numpyro.primitives import Messenger
 
-from moment_calculus.errors import (
-    calling_line,
-    randomness_in_function,
-    randomness_outside_sites,
-)
-from moment_calculus.numerics.private_apis import (
-    is_constant,
-    is_traced,
-    primitives_in,
-    programs_inside,
-    restricted,
-    without_dead_code,
-)
+from moment_calculus import errors
+from moment_calculus.numerics import private_apis
 from moment_calculus.operations import catalogue as ops
-from moment_calculus.values.propagation import Propagation
+from moment_calculus.values import Propagation
 from numpyro_moments._host import ClosedJaxpr, Jaxpr, apply_equation, new_primitive, shaped
 from numpyro_moments.evaluation.user_line import line_of
 from numpyro_moments.rules.programs.calls import function_of_jax
@@ -45,7 +34,7 @@ class KeyMarker(Messenger):
     def process_message(self, msg: Any) -> None:
         """Mark the key of a message, and note the user's line of a site for later errors."""
         if msg["type"] in ("sample", "deterministic"):
-            msg["line"] = calling_line()
+            msg["line"] = errors.calling_line()
         if msg["type"] in ("sample", "plate") and msg["kwargs"].get("rng_key") is not None:
             msg["kwargs"]["rng_key"] = checkpoint_name(msg["kwargs"]["rng_key"], _KEY_LABEL)
         elif msg["type"] == "prng_key" and self.open_params and msg["value"] is not None:
@@ -64,19 +53,19 @@ def check_no_silent_draws(program: Any, outputs: Collection[int]) -> None:
     indices of the outputs that must not be random, given the sites.
     """
     is_output = [index in outputs for index in range(len(program.outvars))]
-    if not restricted(program, is_output)[1][0]:
+    if not private_apis.restricted(program, is_output)[1][0]:
         return
-    live, used = restricted(_cut_site_keys(program), is_output)
+    live, used = private_apis.restricted(_cut_site_keys(program), is_output)
     if used[0]:
         operation, where = _place_of(_first_draw(live, live.invars[0]))
-        raise randomness_outside_sites(operation, where, framework="NumPyro")
+        raise errors.randomness_outside_sites(operation, where, framework="NumPyro")
 
 
 def check_no_draws_left(program: ClosedJaxpr) -> None:
     """Raise UnsupportedMoments if a program still draws what its outputs need."""
-    live = without_dead_code(program.jaxpr)
+    live = private_apis.without_dead_code(program.jaxpr)
     if (drawn := next(filter(draw_bits, live.eqns), None)) is not None:
-        raise randomness_in_function(*_place_of(drawn), NOT_MARGINALISED)
+        raise errors.randomness_in_function(*_place_of(drawn), NOT_MARGINALISED)
 
 
 NOT_MARGINALISED = (
@@ -105,7 +94,7 @@ def is_marked(equation: Any) -> bool:
 def _cut_equation(equation: Any) -> Any:
     if is_marked(equation):
         return equation.replace(invars=[])
-    if not any(programs_inside(equation)):
+    if not any(private_apis.programs_inside(equation)):
         return equation
     return equation.replace(
         params={k: _map_programs(v, _cut_site_keys) for k, v in equation.params.items()}
@@ -126,7 +115,7 @@ def _first_draw(program: Jaxpr, key: Any) -> Any:
     """Return the first equation that draws random bits from a key."""
     reached = {key}
     for equation in program.eqns:
-        if any(not is_constant(v) and v in reached for v in equation.invars):
+        if any(not private_apis.is_constant(v) and v in reached for v in equation.invars):
             reached.update(equation.outvars)
             if draw_bits(equation):
                 return equation
@@ -135,7 +124,7 @@ def _first_draw(program: Jaxpr, key: Any) -> Any:
 
 def draw_bits(*equations: Any) -> bool:
     """Return whether equations, or programs inside them, make random bits."""
-    names = primitives_in(equations)
+    names = private_apis.primitives_in(equations)
     return "random_gamma" in names or "bits" in " ".join(names)
 
 
@@ -170,7 +159,7 @@ class _LazyValues:
 
     def value(self, variable: Any) -> _KeyValue:
         """Return a value; raise _UnknownKey if it depends on more than the model's key."""
-        if is_constant(variable):
+        if private_apis.is_constant(variable):
             return _KeyValue(variable.val, False)
         return self._thunks[variable]()
 
@@ -185,7 +174,7 @@ class _LazyValues:
         if (inner := _program_of(equation)) is not None:
             scope = _scope(*inner, self.thunks(equation.invars))
             return list(map(scope.value, inner[0].outvars))
-        if any(programs_inside(equation)):
+        if any(private_apis.programs_inside(equation)):
             raise _UnknownKey
         operands = list(map(self.value, equation.invars))
         results = apply_equation(equation, [operand.value for operand in operands])
@@ -206,7 +195,7 @@ def _program_of(equation: Any) -> tuple[Jaxpr, Sequence[Any]] | None:
 
 
 def _constant(value: Any) -> _KeyValue:
-    if is_traced(value):
+    if private_apis.is_traced(value):
         raise _UnknownKey
     return _KeyValue(value, False)
 

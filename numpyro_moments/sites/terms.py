@@ -12,17 +12,13 @@ from numpyro import distributions as dist
 from numpyro.distributions import transforms
 from numpyro.distributions.util import scale_and_mask
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.functions.table import Activation, Integrated, activation
-from moment_calculus.likelihoods import divergences
-from moment_calculus.likelihoods.divergences import sum_trailing
-from moment_calculus.numerics.arrays import row_sums
-from moment_calculus.numerics.private_apis import is_traced
+from moment_calculus import UnsupportedMoments, errors
+from moment_calculus.functions import Activation, Integrated, activation
+from moment_calculus.likelihoods import divergences, sum_trailing
+from moment_calculus.numerics import private_apis, row_sums
 from moment_calculus.operations import catalogue as ops
-from moment_guides.numpyro.mc_dropout import DroppedWeight
-from moment_guides.numpyro.scales import FastNormal
-from moment_guides.numpyro.tridiagonal import TridiagonalNormal
-from moment_inference.objectives.posteriors import LatentTerms, Posteriors, at_site
+from moment_guides.numpyro import DroppedWeight, FastNormal, TridiagonalNormal
+from moment_inference.objectives import LatentTerms, Posteriors, at_site
 from numpyro_moments.evaluation.failure_causes import mask_of
 from numpyro_moments.evaluation.wrappers import WRAPPERS
 from numpyro_moments.likelihoods.expected import evaluate
@@ -100,7 +96,7 @@ def scaled_sum(log_prob: jax.Array, site: Site) -> jax.Array:
         raise UnsupportedMoments(
             "the scale of a site is random",
             sites=site["scale"].sites,
-            remedy="scale sites by certain numbers, or use numpyro.factor" + OR_DRAW,
+            remedy="scale sites by certain numbers, or use numpyro.factor" + errors.OR_DRAW,
         )
     return jnp.sum(scale_and_mask(log_prob, site["scale"]))
 
@@ -143,7 +139,7 @@ class _Terms(LatentTerms):
 
 def _is_known(scale: Any) -> bool:
     """Return whether a scale is one number with a known value, unlike a traced one."""
-    return scale is not None and np.ndim(scale) == 0 and not is_traced(scale)
+    return scale is not None and np.ndim(scale) == 0 and not private_apis.is_traced(scale)
 
 
 _TERMS = _Terms(POSTERIORS)

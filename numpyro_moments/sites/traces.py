@@ -14,11 +14,11 @@ from numpyro import handlers
 from numpyro.primitives import Messenger
 from numpyro.util import check_model_guide_match
 
-from moment_calculus.errors import UnsupportedMoments, unknown_sample_sites
+from moment_calculus import UnsupportedMoments, errors
 from moment_calculus.operations import catalogue as ops
-from moment_calculus.values.propagation import Propagation
-from moment_inference.objectives.data_plates import ObservedPlates, Plate, check_rows_are_data
-from moment_inference.particles.drawn_sites import MaskedSite
+from moment_calculus.values import Propagation
+from moment_inference import MaskedSite
+from moment_inference.objectives import data_plates
 from numpyro_moments._host import validate_model
 from numpyro_moments.evaluation.failure_causes import UNDRAWN, observe
 from numpyro_moments.evaluation.interpreter import Interpreter
@@ -67,12 +67,12 @@ class Part(NamedTuple):
     full_size: int  # of the larger plate
 
 
-def plates_of(site: dict, sizes: Mapping[str, int]) -> tuple[Plate, ...]:
+def plates_of(site: dict, sizes: Mapping[str, int]) -> tuple[data_plates.Plate, ...]:
     """Return the plates around a site of a trace; ``sizes`` are full sizes by name."""
     plates = []
     for frame in site.get("cond_indep_stack", ()):
         full = frame.full_size if isinstance(frame, Part) else sizes.get(frame.name, frame.size)
-        plates.append(Plate(frame.name, frame.dim, frame.size, full))
+        plates.append(data_plates.Plate(frame.name, frame.dim, frame.size, full))
     return tuple(plates)
 
 
@@ -89,11 +89,11 @@ def check_masked_rows(sites: Mapping[str, Site], latent: Collection[str]) -> Non
     if not weights:
         return
     data = {
-        name: ObservedPlates(site["plates"], jnp.shape(site["value"]))
+        name: data_plates.ObservedPlates(site["plates"], jnp.shape(site["value"]))
         for name, site in sites.items()
         if name not in latent and site["type"] == "sample" and not is_factor(site)
     }
-    check_rows_are_data(weights, data)
+    data_plates.check_rows_are_data(weights, data)
 
 
 def is_factor(site: Any) -> bool:
@@ -273,7 +273,7 @@ def host_traces(
     return _kept(guide_trace), _kept(model_trace)
 
 
-def observed_plates(model: dict[str, dict]) -> dict[str, tuple[Plate, ...]]:
+def observed_plates(model: dict[str, dict]) -> dict[str, tuple[data_plates.Plate, ...]]:
     """Return the plates around each observed site of the model, by name."""
     return {
         name: site["plates"]
@@ -323,7 +323,7 @@ def _check_known(sample_sites: Collection[str], guide: dict[str, dict]) -> None:
     known = sites.keys() | {model_site(site) for site in sites.values()}
     if unknown := frozenset(sample_sites) - known:
         names = [name for name, site in sites.items() if not site["infer"].get("is_auxiliary")]
-        raise unknown_sample_sites(unknown, names)
+        raise errors.unknown_sample_sites(unknown, names)
     for name in sample_sites:
         if name in sites and is_function_of_sites(sites[name]):
             origins = sorted(sites[name]["value"].sites)

@@ -9,9 +9,9 @@ import torch
 from pyro.poutine.block_messenger import BlockMessenger
 from pyro.poutine.trace_messenger import TraceMessenger
 
-from moment_calculus.errors import CaptureWarning, warn_user
-from moment_calculus.predictions.moments import Moments
-from moment_inference.optimisation.compilation import compilation
+from moment_calculus import CaptureWarning, warn_user
+from moment_calculus.predictions import Moments
+from moment_inference.optimisation import compilation
 from pyro_moments._host import handlers, tree_leaves
 from pyro_moments.compiled.compilers import Backend, inductor, replay
 from pyro_moments.compiled.program import (

@@ -18,7 +18,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 
-from moment_calculus.predictions.moments import Moments
+from moment_calculus.predictions import Moments
 from pyro_moments import _host
 from pyro_moments.compiled.compilers import Backend
 from pyro_moments.compiled.read_state import ReadState

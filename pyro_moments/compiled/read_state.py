@@ -20,7 +20,7 @@ import pyro
 import torch
 from pyro.nn import PyroModule
 
-from moment_calculus.errors import OWN_PACKAGES
+from moment_calculus import errors
 from pyro_moments._host import unconstrained_parameter
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
@@ -30,7 +30,7 @@ _BOOKKEEPING = (vars(torch.nn.Module()).keys() | vars(PyroModule()).keys()) - {"
 
 Slot = tuple[Any, Any]  # a container and a key
 Entry = tuple[Any, Any, Any, bool]  # slot, what was there, whether the user owns it
-_LIBRARIES = OWN_PACKAGES | frozenset("numpy pyro scipy torch".split())
+_LIBRARIES = errors.OWN_PACKAGES | frozenset("numpy pyro scipy torch".split())
 _STANDARD = sys.stdlib_module_names - {"__main__"}
 
 

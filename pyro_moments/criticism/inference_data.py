@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from moment_inference.criticism.container_verbs import ContainerVerbs
-from moment_inference.criticism.fitted_model import convert
+from moment_inference.criticism import ContainerVerbs, convert
 from pyro_moments.criticism.posteriors import posterior_of
 from pyro_moments.evaluation.arguments import checked
 

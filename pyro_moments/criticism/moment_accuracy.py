@@ -11,19 +11,20 @@ import numpy as np
 import pyro
 import torch
 
-from moment_calculus.errors import calling_line
-from moment_calculus.numerics.arrays import to_numpy
+from moment_calculus import errors
+from moment_calculus.numerics import to_numpy
 from moment_calculus.rulebooks import propagation_by
-from moment_calculus.values.propagation import Propagation, RuleBook
-from moment_inference.criticism.accuracy.accuracy import (
+from moment_calculus.values import Propagation, RuleBook
+from moment_inference.criticism import (
     MomentAccuracy,
+    RecordedOperation,
     accuracy_of,
     check_draws,
+    layers_of,
     other_path,
 )
-from moment_inference.criticism.accuracy.layers import RecordedOperation, layers_of
-from moment_inference.objectives.remembered import remembered_objective
-from moment_inference.optimisation.outcome import Fit
+from moment_inference.objectives import remembered
+from moment_inference.optimisation import Fit
 from pyro_moments.criticism.posteriors import posterior_of
 from pyro_moments.criticism.recorded_program import (
     Dropout,
@@ -105,9 +106,9 @@ def moment_accuracy(
         >>> accuracy.worst.reason  # doctest: +SKIP
     """
     check_draws(num_samples)
-    caller = calling_line()
+    caller = errors.calling_line()
     parameters: Any = contextlib.nullcontext()
-    how = propagation_by(remembered_objective(guide), covariance, rules)
+    how = propagation_by(remembered.remembered_objective(guide), covariance, rules)
     if isinstance(guide, Fit):
         posterior = posterior_of(guide, model, data, named)
         parameters, guide = posterior.context.sampling(), guide.guide

@@ -15,17 +15,12 @@ from pyro.infer import MCMC
 from pyro.poutine.guide import GuideMessenger
 from pyro.poutine.util import prune_subsample_sites
 
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.numerics.arrays import to_numpy
-from moment_calculus.predictions.site import checked_count
-from moment_inference.criticism.draws import Draws
-from moment_inference.criticism.fitted_model import (
-    Posterior,
-    missing_chains_error,
-    posterior_type_error,
-)
-from moment_inference.optimisation.outcome import Fit
-from moment_inference.response.problem import Problem
+from moment_calculus import UnsupportedMoments
+from moment_calculus.numerics import to_numpy
+from moment_calculus.predictions import checked_count
+from moment_inference.criticism import Draws, Posterior, missing_chains_error, posterior_type_error
+from moment_inference.optimisation import Fit
+from moment_inference.response import Problem
 from pyro_moments.draws.model import PyroModel, log_density, map_over_draws
 from pyro_moments.fitting.parameters import has_float64, to_float64
 from pyro_moments.objectives.alpha import check_density

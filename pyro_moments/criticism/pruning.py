@@ -11,15 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from moment_inference.criticism import pruning
-from moment_inference.criticism.idle_units import (
-    Dense,
-    no_chain,
-    no_sites_of,
-    site_of,
-    without_idle_units,
-)
-from moment_inference.criticism.pruning import PruningReport
+from moment_inference.criticism import PruningReport, idle_units, pruning
 from pyro_moments.criticism.posteriors import posterior_of
 from pyro_moments.evaluation.arguments import checked
 
@@ -109,14 +101,14 @@ def smaller_network(net: nn.Sequential, report: PruningReport) -> nn.Sequential:
     others = [part for part in parts if not isinstance(part, nn.Linear)]
     if not isinstance(net, nn.Sequential) or not linear or not _elementwise(others):
         unknown = [part for part in others if not _elementwise([part])]
-        raise no_chain(unknown[0] if unknown else net, CHAIN)
+        raise idle_units.no_chain(unknown[0] if unknown else net, CHAIN)
     chains = [nn.Sequential(*parts[a + 1 : b]).eval() for a, b in itertools.pairwise(linear)]
     layers = [_layer(str(place), parts[place], report) for place in linear]
     found = {site for _, sites in layers for site in sites if site}
     if not found:
         names = [f"{place}.{name}" for place in linear for name in ("weight", "bias")]
-        raise no_sites_of(names, report.weights)
-    smaller = without_idle_units(
+        raise idle_units.no_sites_of(names, report.weights)
+    smaller = idle_units.without_idle_units(
         [layer for layer, _ in layers], [_as_numpy(chain) for chain in chains]
     )
     for place, layer in zip(linear, smaller, strict=True):
@@ -128,16 +120,18 @@ def _elementwise(parts: Any) -> bool:
     return all(isinstance(part, ELEMENTWISE) for part in parts)
 
 
-def _layer(name: str, module: Any, report: PruningReport) -> tuple[Dense, list[str | None]]:
+def _layer(
+    name: str, module: Any, report: PruningReport
+) -> tuple[idle_units.Dense, list[str | None]]:
     """Return the arrays of a layer, and the sites that they are of."""
     shapes = {"weight": (module.out_features, module.in_features), "bias": (module.out_features,)}
-    sites = [site_of(f"{name}.{part}", shapes[part], report.weights) for part in shapes]
+    sites = [idle_units.site_of(f"{name}.{part}", shapes[part], report.weights) for part in shapes]
     own = dict(module.named_parameters(recurse=False))
     arrays = [
         report.weights[site] if site is not None else _own(own.get(part), shapes[part])
         for part, site in zip(shapes, sites, strict=True)
     ]
-    return Dense(*arrays), sites
+    return idle_units.Dense(*arrays), sites
 
 
 def _own(parameter: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -156,7 +150,7 @@ def _as_numpy(chain: nn.Sequential) -> Callable[[np.ndarray], np.ndarray]:
 
 
 @torch.no_grad()
-def _plain(layer: Dense) -> nn.Linear:
+def _plain(layer: idle_units.Dense) -> nn.Linear:
     weight, bias = (torch.as_tensor(part, device="cpu") for part in layer)
     module = nn.Linear(weight.shape[1], weight.shape[0], dtype=weight.dtype)
     module.weight.copy_(weight)

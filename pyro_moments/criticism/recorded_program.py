@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch.overrides import TorchFunctionMode
 
-from moment_calculus.values.propagation import Propagation
+from moment_calculus.values import Propagation
 from moment_guides.families import mean_field
-from moment_inference.criticism.accuracy.accuracy import other_path
-from moment_inference.criticism.accuracy.layers import RecordedOperation
+from moment_inference.criticism import RecordedOperation, other_path
 from pyro_moments._host import call_plainly, tree_leaves, tree_map
 from pyro_moments.evaluation.tensor import (
     METADATA,

@@ -7,10 +7,7 @@ from typing import Any
 
 from pyro.infer import MCMC, NUTS
 
-from moment_inference.criticism.comparison.comparison import Comparison, compare
-from moment_inference.criticism.diagnosis.checks import run_checks
-from moment_inference.criticism.diagnosis.findings import Diagnosis
-from moment_inference.criticism.fitted_model import FittedModel
+from moment_inference.criticism import Comparison, Diagnosis, FittedModel, compare, run_checks
 from pyro_moments.criticism.posteriors import posterior_of
 from pyro_moments.evaluation.arguments import checked
 

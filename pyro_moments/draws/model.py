@@ -21,19 +21,10 @@ from pyro.poutine.uncondition_messenger import UnconditionMessenger
 from pyro.poutine.util import prune_subsample_sites
 from torch.distributions import biject_to
 
-from moment_calculus.likelihoods.families import unwrapped
-from moment_calculus.numerics.arrays import to_numpy
-from moment_inference.criticism.draws import Arrays
-from moment_inference.criticism.model_with_draws import (
-    Evaluation,
-    SiteAxes,
-    SitesOfFirstRun,
-    as_array,
-    constant_data,
-    part_of_plate,
-)
-from moment_inference.errors import unknown_site
-from moment_inference.host import plate_axes
+from moment_calculus.likelihoods import families
+from moment_calculus.numerics import to_numpy
+from moment_inference import plate_axes, unknown_site
+from moment_inference.criticism import Arrays, model_with_draws
 from pyro_moments._host import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from pyro_moments.evaluation.failure_causes import observe, prepared
 from pyro_moments.evaluation.wrappers import WRAPPERS
@@ -52,7 +43,7 @@ def is_deterministic_value(site: Any) -> bool:
         return True
     fn = site["fn"]
     is_masked = isinstance(fn, MaskedDistribution) and fn._mask is False
-    inner = unwrapped(fn, WRAPPERS)[0]
+    inner = families.unwrapped(fn, WRAPPERS)[0]
     return site["is_observed"] and is_masked and isinstance(inner, dist.Delta)
 
 
@@ -105,7 +96,9 @@ def check_observed_whole(subsampled: SubsampledPlates, sites: Mapping[str, Any])
             if frame.vectorized and frame.name in subsampled:
                 axis = frame.dim - event
                 if value.dim() < -axis or value.shape[axis] != frame.size:
-                    raise part_of_plate(frame.name, *subsampled[frame.name], f"in site '{name}'")
+                    raise model_with_draws.part_of_plate(
+                        frame.name, *subsampled[frame.name], f"in site '{name}'"
+                    )
 
 
 NUMBERS_PER_BATCH = 2**24  # numbers that a batch of draws may hold
@@ -204,7 +197,7 @@ class DrawObserved(UnconditionMessenger):
 
 
 @dataclass(frozen=True)
-class PyroModel(SitesOfFirstRun):
+class PyroModel(model_with_draws.SitesOfFirstRun):
     """A Pyro model with its arguments and one draw of each latent site."""
 
     program: Program
@@ -229,7 +222,9 @@ class PyroModel(SitesOfFirstRun):
                 nodes = self._nodes(self._tensors(self.latent))
             except (ValueError, RuntimeError) as error:
                 for name, (part, size) in subsampled.items():
-                    raise part_of_plate(name, part, size, str(error).partition("\n")[0]) from error
+                    raise model_with_draws.part_of_plate(
+                        name, part, size, str(error).partition("\n")[0]
+                    ) from error
                 raise
         check_observed_whole(
             subsampled, {name: site for name, site in nodes.items() if is_observed(site)}
@@ -241,13 +236,13 @@ class PyroModel(SitesOfFirstRun):
     def _tensors(self, values: Arrays) -> dict[str, torch.Tensor]:
         return {n: torch.as_tensor(value, device=self.device) for n, value in values.items()}
 
-    def axes(self, name: str, site: Any) -> SiteAxes:
+    def axes(self, name: str, site: Any) -> model_with_draws.SiteAxes:
         """Return the axes of a site."""
         shape, is_sample = tuple(whole_value(site).shape), not is_deterministic_value(site)
         event = event_dim_of(site)
         plates = {plate: (dim - event, size) for plate, (dim, size) in plate_axes(site).items()}
         kind = "latent" if name in self.latent else "observed" if is_sample else "deterministic"
-        return SiteAxes(name, kind, shape, plates, event if is_sample else 0)
+        return model_with_draws.SiteAxes(name, kind, shape, plates, event if is_sample else 0)
 
     @cached_property
     def observed(self) -> dict[str, np.ndarray]:
@@ -261,9 +256,11 @@ class PyroModel(SitesOfFirstRun):
     @cached_property
     def constants(self) -> dict[str, np.ndarray]:
         """Return the other arrays in the model's arguments."""
-        return constant_data(*self.program.of_model, self.observed.values(), _tensor_as_array)
+        return model_with_draws.constant_data(
+            *self.program.of_model, self.observed.values(), _tensor_as_array
+        )
 
-    def evaluate(self, values: Arrays) -> Evaluation:
+    def evaluate(self, values: Arrays) -> model_with_draws.Evaluation:
         """Evaluate the model at draws of its latent sites, [draws, ...] by name."""
         kinds, observed = {name: axes.kind for name, axes in self.sites.items()}, [*self.observed]
         functions = [name for name, kind in kinds.items() if kind == "deterministic"]
@@ -277,7 +274,7 @@ class PyroModel(SitesOfFirstRun):
             )
 
         density, likelihood, deterministic = self._map_draws(run, values)
-        return Evaluation(
+        return model_with_draws.Evaluation(
             density, likelihood, deterministic, self._values_without_data(values, observed)
         )
 
@@ -391,4 +388,6 @@ class PyroModel(SitesOfFirstRun):
 
 
 def _tensor_as_array(value: Any) -> np.ndarray | None:
-    return as_array(value.detach().cpu() if isinstance(value, torch.Tensor) else value)
+    return model_with_draws.as_array(
+        value.detach().cpu() if isinstance(value, torch.Tensor) else value
+    )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from pyro.infer.autoguide.initialization import init_to_value
 
-from moment_inference.optimisation.outcome import Fit, check_fit
+from moment_inference.optimisation import Fit, check_fit
 
 
 def init_to_fit(fit: Fit) -> Callable:

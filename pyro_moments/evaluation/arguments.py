@@ -12,8 +12,8 @@ from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from pyro.util import get_rng_state, set_rng_state
 
-from moment_guides.pyro.ownership import has_free_parameters
-from moment_inference.objectives.calls import Calls
+from moment_guides.pyro import has_free_parameters
+from moment_inference.objectives import Calls
 from pyro_moments._host import tree_leaves
 
 

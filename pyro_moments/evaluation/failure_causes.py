@@ -16,11 +16,10 @@ from pyro.nn import PyroModule
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
-from moment_calculus.errors import UnsupportedMoments, calling_line, raising_line
-from moment_calculus.likelihoods.families import unwrapped
-from moment_calculus.numerics.private_apis import is_untraced
-from moment_inference.objectives.failure_causes import Diagnosis
-from moment_inference.objectives.observations import Observation
+from moment_calculus import UnsupportedMoments, errors
+from moment_calculus.likelihoods import families
+from moment_calculus.numerics import private_apis
+from moment_inference.objectives import Diagnosis, observations
 from pyro_moments._host import tree_leaves, tree_map
 from pyro_moments.evaluation.precision import mixed_precision_error
 from pyro_moments.evaluation.tensor import MomentTensor
@@ -49,7 +48,7 @@ class _InPyro(Diagnosis):
         if not isinstance(data, torch.Tensor) or isinstance(data, MomentTensor):
             return None
         try:
-            return data.detach().cpu().numpy() if is_untraced() else None
+            return data.detach().cpu().numpy() if private_apis.is_untraced() else None
         except (RuntimeError, TypeError):  # of a captured program; of a type that NumPy has not
             return None
 
@@ -63,7 +62,7 @@ class _InPyro(Diagnosis):
         value = site["value"]
         if not isinstance(value, torch.Tensor) or value.is_floating_point():
             return value
-        binary = isinstance(unwrapped(site["fn"], WRAPPERS)[0], dist.Bernoulli)
+        binary = isinstance(families.unwrapped(site["fn"], WRAPPERS)[0], dist.Bernoulli)
         is_changed = value.dtype is torch.bool or (binary and not value.is_complex())
         return value.to(torch.get_default_dtype()) if is_changed else value
 
@@ -79,15 +78,15 @@ class _InPyro(Diagnosis):
         except RuntimeError:  # the mask has axes that the site has not
             return None
 
-    def parts_of(self, name: str, site: Any) -> Observation | None:
+    def parts_of(self, name: str, site: Any) -> observations.Observation | None:
         fn, value = site["fn"], site["value"]
-        base = unwrapped(fn, WRAPPERS)[0]
+        base = families.unwrapped(fn, WRAPPERS)[0]
         if isinstance(base, dist.Unit) or not isinstance(value, torch.Tensor):
             return None
         mask = self.mask_of(site)
         hidden = site["mask"] is False or (mask is not None and self.known(mask) is None)
         values = None if hidden else self.known(value)
-        return Observation(
+        return observations.Observation(
             name,
             type(base).__name__,
             type(base).__module__.partition(".")[0] not in ("torch", "pyro", "moment_guides"),
@@ -135,7 +134,7 @@ class _Recorder(Messenger):
 
     def _pyro_sample(self, msg: Any) -> None:
         if not msg["is_observed"] and not site_is_subsample(msg):
-            msg["line"] = calling_line()
+            msg["line"] = errors.calling_line()
             self.sites.append(msg)
 
 
@@ -154,7 +153,7 @@ def diagnose_errors(
         inputs = {f"input '{n}'": array for n, array in _DIAGNOSIS.arrays(model, args, kwargs)}
         if (refusal := mixed_precision_error(error, inputs)) is None:
             raise
-        raise refusal.located("", raising_line(error)) from error
+        raise refusal.located("", errors.raising_line(error)) from error
 
 
 refuse_infinite_data = _DIAGNOSIS.refuse_infinite_data

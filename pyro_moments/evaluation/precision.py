@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus import UnsupportedMoments
 from pyro_moments._host import tree_map
 
 _DEVICES = ("cpu", "cuda", "mps", "xpu")

@@ -15,9 +15,8 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors import UnsupportedMoments, is_library
-from moment_calculus.values import Deferred, Gaussian, Value
-from moment_calculus.values.deferred import Composite
+from moment_calculus import UnsupportedMoments, errors
+from moment_calculus.values import Composite, Deferred, Gaussian, Value
 from pyro_moments._host import VMAP_FRAME, call_plainly, make_shell, tree_leaves, tree_map
 from pyro_moments.evaluation.precision import (
     full_precision,
@@ -342,7 +341,7 @@ def _no_rule(func: Callable, args: tuple) -> UnsupportedMoments:
 def user_line() -> str:
     """Return the user's innermost file and line, and the module that runs there."""
     frames = list(_frames())
-    user = next((frame for frame in frames if not is_library(frame)), None)
+    user = next((frame for frame in frames if not errors.is_library(frame)), None)
     line = f"{user.f_code.co_filename}:{user.f_lineno}" if user else "unknown"
     module = next((name for frame in frames if (name := _module_name(frame))), None)
     return f"{line} in {module}" if module else line

@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
-from moment_calculus.numerics.private_apis import is_untraced
-from moment_calculus.predictions.moments import Moments, draws_from
-from moment_inference.objectives.arguments import each_argument
-from moment_inference.objectives.observations import check_variances
+from moment_calculus.numerics import private_apis
+from moment_calculus.predictions import Moments, draws_from
+from moment_inference.objectives import each_argument, observations
 from pyro_moments._host import register_container, tree_flatten, tree_unflatten
 from pyro_moments.evaluation.arguments import CALLS, as_tensor
 
@@ -60,7 +59,9 @@ def with_values(
         leaves, structure = tree_flatten(argument, is_moments)
         for place in [place for place, leaf in enumerate(leaves) if is_moments(leaf)]:
             inside, moments = f"{name}, part {place}", moments_in_torch(leaves[place])
-            check_variances(moments.variance.detach().cpu().numpy() if is_untraced() else None)
+            observations.check_variances(
+                moments.variance.detach().cpu().numpy() if private_apis.is_untraced() else None
+            )
             leaves[place] = value(name if is_moments(argument) else inside, moments)
         return tree_unflatten(leaves, structure)
 

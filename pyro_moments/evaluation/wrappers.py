@@ -3,6 +3,6 @@
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from torch.distributions import Independent
 
-from moment_calculus.likelihoods.joint_powers import Wrappers
+from moment_calculus.likelihoods import joint_powers
 
-WRAPPERS = Wrappers(Independent, MaskedDistribution, ExpandedDistribution)
+WRAPPERS = joint_powers.Wrappers(Independent, MaskedDistribution, ExpandedDistribution)

@@ -14,15 +14,18 @@ import torch
 from pyro.infer.autoguide import AutoGuide
 from pyro.optim import PyroOptim
 
-from moment_calculus.errors import UnsupportedMoments
-from moment_inference.fitting import FitTask
-from moment_inference.objectives.observations import NOT_FINITE
-from moment_inference.objectives.starts import with_valid_start
-from moment_inference.optimisation.batches import whole_arguments
-from moment_inference.optimisation.minimiser import Minimiser
-from moment_inference.optimisation.options import LEARNING_RATE, Options
-from moment_inference.optimisation.outcome import Course, Fit
-from moment_inference.optimisation.training import Progress
+from moment_calculus import UnsupportedMoments
+from moment_inference import FitTask
+from moment_inference.objectives import observations, starts
+from moment_inference.optimisation import (
+    LEARNING_RATE,
+    Course,
+    Fit,
+    Options,
+    Progress,
+    batches,
+    minimiser,
+)
 from pyro_moments.evaluation.arguments import checked
 from pyro_moments.evaluation.failure_causes import refuse_nonfinite_inputs
 from pyro_moments.fitting.flat_loss import flat_loss
@@ -238,8 +241,8 @@ class PyroFitTask(Problem):
                 fit, parameters = self._train_from_valid_start()
             except UnsupportedMoments as error:
                 # A row is named by its number in all data, not in a mini-batch.
-                if NOT_FINITE in error.cause and self.source.size is not None:
-                    refuse_nonfinite_inputs(self.model, *whole_arguments(self.source))
+                if observations.NOT_FINITE in error.cause and self.source.size is not None:
+                    refuse_nonfinite_inputs(self.model, *batches.whole_arguments(self.source))
                 raise
         fit.context = ParameterSnapshot(parameters, (self.model, self.guide))
         plain = replace(self.options, kl_warm_up=None, precision=None)
@@ -253,7 +256,7 @@ class PyroFitTask(Problem):
             return self._train_once() if self.options.restarts == 1 else self._best_of_restarts()
 
         is_set_up = lambda: getattr(self.guide, "_sites", None) is not None  # noqa: E731
-        return with_valid_start(self.guide, seeded_training, is_set_up)
+        return starts.with_valid_start(self.guide, seeded_training, is_set_up)
 
     def _train_once(self) -> tuple[Fit, Parameters]:
         """Train the guide, and return the fit and the parameters."""
@@ -318,7 +321,7 @@ def _steps(options: Options) -> TorchOptimiser:
     return TorchOptimiser(options.optimiser or adam, scheduler, None)
 
 
-def _minimiser(task: Problem) -> tuple[Minimiser, Parameters]:
+def _minimiser(task: Problem) -> tuple[minimiser.Minimiser, Parameters]:
     data = task.source.arguments(0)
     loss = flat_loss(task.trained_objective, task.trained_model, task.guide, *data)
     loss.check_deterministic()

@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from torch.autograd.graph import get_gradient_edge
 
-from moment_inference.objectives.starts import INVALID, Factors
-from moment_inference.optimisation.minimiser import check_deterministic, check_no_subsample
-from moment_inference.optimisation.rounds import DeterministicLoss
+from moment_inference.objectives import starts
+from moment_inference.optimisation import DeterministicLoss, minimiser
 from pyro_moments.fitting.parameters import Parameters, as_array, unconstrained_values
 from pyro_moments.sites.subsamples import DrawnSubsamples
 
@@ -146,8 +145,8 @@ class FlatLoss:
         with DrawnSubsamples() as drawn:
             values = self.two_values()
         given = (remedy,) if remedy else ()
-        check_no_subsample(drawn.plates, *given)
-        check_deterministic(*values, *given)
+        minimiser.check_no_subsample(drawn.plates, *given)
+        minimiser.check_deterministic(*values, *given)
 
     def objective(self) -> DeterministicLoss:
         """Return the loss with its derivatives as functions of a vector, for SciPy."""
@@ -158,7 +157,7 @@ class FlatLoss:
             try:
                 loss = self.loss()
             except ValueError as error:
-                if not INVALID.search(str(error)):
+                if not starts.INVALID.search(str(error)):
                     raise
                 return math.nan, np.full_like(vector, math.nan)  # a step too far, as in NumPyro
             slopes = torch.autograd.grad(loss, leaves, materialize_grads=True)
@@ -193,10 +192,10 @@ class FlatLoss:
         """Return the location parameter's name by scale parameter."""
         return locations_by_scale(self.parameters)
 
-    def smaller_starts(self, vector: np.ndarray) -> Callable[[Factors], np.ndarray]:
+    def smaller_starts(self, vector: np.ndarray) -> Callable[[starts.Factors], np.ndarray]:
         """Return what multiplies the scales and the locations of a vector of parameters."""
 
-        def smaller(factors: Factors) -> np.ndarray:
+        def smaller(factors: starts.Factors) -> np.ndarray:
             self.parameters.set_vector(vector)
             multiply_start(self.parameters, factors)
             return self.parameters.vector()
@@ -226,7 +225,7 @@ def locations_by_scale(parameters: Parameters) -> dict[str, str]:
     }
 
 
-def multiply_start(parameters: Parameters, factors: Factors) -> None:
+def multiply_start(parameters: Parameters, factors: starts.Factors) -> None:
     """Multiply the scales of a guide and their locations, in place."""
     pairs, values = locations_by_scale(parameters), parameters.constrained_copies()
     for scale, location in pairs.items():

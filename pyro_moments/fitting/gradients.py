@@ -14,16 +14,8 @@ from pyro import poutine
 from pyro.optim import PyroOptim
 from pyro.optim.lr_scheduler import PyroLRScheduler
 
-from moment_inference.objectives.starts import Factors, finite_start, is_finite
-from moment_inference.optimisation.batches import (
-    AllData,
-    Arguments,
-    Exhausted,
-    whole_arguments,
-)
-from moment_inference.optimisation.minimiser import step_off_saddle
-from moment_inference.optimisation.outcome import INVALID, Course
-from moment_inference.optimisation.training import ProgressBar
+from moment_inference.objectives import starts
+from moment_inference.optimisation import INVALID, Course, ProgressBar, batches, minimiser
 from pyro_moments._host import tree_map
 from pyro_moments.fitting.flat_loss import flat_loss, multiply_start
 from pyro_moments.fitting.parameters import Parameters, as_array, unconstrained_parameters
@@ -117,14 +109,14 @@ def first_loss(run: Callable[[], float]) -> float:
 def has_finite_slope(loss: float, leaves: dict[str, torch.Tensor]) -> bool:
     """Return whether a loss and its slope are finite."""
     slopes = [as_array(leaf.grad) for leaf in leaves.values() if leaf.grad is not None]
-    return is_finite(loss, np.concatenate([np.zeros(0), *slopes]))
+    return starts.is_finite(loss, np.concatenate([np.zeros(0), *slopes]))
 
 
 def smaller_start(parameters: Parameters, loss: float, run: Callable[[], float]) -> float:
     """Set parameters to a start with a finite loss, and return it with its gradients set."""
     start, leaves = parameters.unconstrained_copies(), parameters.leaves
 
-    def loss_at(factors: Factors | None) -> float:
+    def loss_at(factors: starts.Factors | None) -> float:
         parameters.load(start)
         if factors is not None:
             multiply_start(parameters, factors)
@@ -133,7 +125,7 @@ def smaller_start(parameters: Parameters, loss: float, run: Callable[[], float])
         value = first_loss(run)
         return value if factors is None or has_finite_slope(value, leaves) else math.nan
 
-    return loss_at(finite_start(loss, loss_at))
+    return loss_at(starts.finite_start(loss, loss_at))
 
 
 class GradientTrainer:
@@ -142,14 +134,14 @@ class GradientTrainer:
     def __init__(self, problem: Problem, steps: TorchOptimiser) -> None:
         self.problem, self.source, self.steps = problem, problem.source, steps
         self.parameters = Parameters({}, {})
-        self._last: Arguments | None = None
+        self._last: batches.Arguments | None = None
 
     def advance(self, course: Course, steps: int, bar: ProgressBar) -> None:
         """Train up to a number of steps, or until data or parameters end it."""
         while course.steps < steps:
             try:
                 self._last = self.source.arguments(course.steps)
-            except Exhausted as end:
+            except batches.Exhausted as end:
                 course.stop(False, str(end))
                 return
             try:
@@ -162,7 +154,7 @@ class GradientTrainer:
             course.steps += 1
             bar.report(1, course.loss)
 
-    def _step(self, data: Arguments, step: int) -> float:
+    def _step(self, data: batches.Arguments, step: int) -> float:
         warm_up = self.problem.options.warm_up
         weight = None if warm_up is None else warm_up.weight(step)
         run = partial(self.problem.loss_and_grads, data, self.source.size, weight)
@@ -182,26 +174,28 @@ class GradientTrainer:
         leaves.pop(noise.name).grad = None
         self.steps.take(leaves, step)
         if (step + 1) % getattr(self.source, "per_epoch", 1) == 0:
-            noise.set_best(whole_arguments(self.source))
+            noise.set_best(batches.whole_arguments(self.source))
         return loss
 
     def leave_saddle(self) -> bool:
         """Leave a saddle of a deterministic loss; return whether it was one."""
         problem = self.problem
-        if type(self.source) is not AllData or not getattr(
+        if type(self.source) is not batches.AllData or not getattr(
             problem.trained_objective, "in_closed_form", False
         ):
             return False
         data = self.source.arguments(0)
         flat = flat_loss(problem.trained_objective, problem.trained_model, problem.guide, *data)
         vector, (loss, second) = flat.parameters.vector(), flat.two_values()
-        lower = step_off_saddle(flat.objective(), vector, loss) if loss == second else None
+        lower = (
+            minimiser.step_off_saddle(flat.objective(), vector, loss) if loss == second else None
+        )
         flat.parameters.set_vector(vector if lower is None else lower[0])
         return lower is not None
 
     def finish(self, course: Course) -> None:
         """Append the last loss if every step uses all data."""
-        if type(self.source) is AllData and self.parameters.are_valid():
+        if type(self.source) is batches.AllData and self.parameters.are_valid():
             course.losses.append(self.problem.loss(self.source.arguments(course.steps)))
 
     def values(self) -> dict[str, Any]:

@@ -14,9 +14,9 @@ import torch
 from pyro import poutine
 from torch.distributions import transform_to
 
-from moment_calculus.errors import warn_user
-from moment_inference.errors import parameter_names_error, parameter_shape_error
-from moment_inference.optimisation.outcome import Fit
+from moment_calculus import warn_user
+from moment_inference import parameter_names_error, parameter_shape_error
+from moment_inference.optimisation import Fit
 from pyro_moments._host import tree_map
 from pyro_moments.sites.messenger import modules_of
 

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from pyro.poutine.messenger import Messenger
 
-from moment_inference.optimisation.batches import Arguments
-from moment_inference.optimisation.precision import best_variance, profiled, scale_of_noise
+from moment_inference.optimisation import batches, best_variance, profiled, scale_of_noise
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.fitting.flat_loss import uncompiled
 from pyro_moments.fitting.parameters import Parameters, unconstrained_values
@@ -58,15 +57,15 @@ class NoiseScale:
     """The parameter that is the scale of the noise, and the loss that tells its best value."""
 
     parameters: Parameters  # this one alone
-    loss: Callable[[Arguments], torch.Tensor]  # of data
-    profiled: Arguments | None = None  # all data, if the best scale is put into the loss
+    loss: Callable[[batches.Arguments], torch.Tensor]  # of data
+    profiled: batches.Arguments | None = None  # all data, if the best scale is put into the loss
 
     @property
     def name(self) -> str:
         """The name of the parameter."""
         return next(iter(self.parameters.leaves))
 
-    def set_best(self, data: Arguments | None = None) -> None:
+    def set_best(self, data: batches.Arguments | None = None) -> None:
         """Set the parameter to what is best for data, by default for all."""
         value = self.parameters.values()[self.name].detach()
         shift = torch.zeros_like(value, requires_grad=True)
@@ -96,12 +95,16 @@ class ProfiledELBO(Loss):
 
 
 def noise_scale(
-    objective: Any, model: Callable, guide: Callable, first: Arguments, whole: Arguments | None
+    objective: Any,
+    model: Callable,
+    guide: Callable,
+    first: batches.Arguments,
+    whole: batches.Arguments | None,
 ) -> NoiseScale:
     """Return the scale of the noise of a model."""
     eager = uncompiled(objective)
 
-    def loss(data: Arguments) -> torch.Tensor:
+    def loss(data: batches.Arguments) -> torch.Tensor:
         args, kwargs = data
         return eager.differentiable_loss(model, guide, *args, **kwargs)
 

@@ -13,10 +13,9 @@ import torch
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
-from moment_inference.fitting import FitTask, restored
-from moment_inference.objectives.by_draws import SEED, Evaluations
-from moment_inference.optimisation.batches import Arguments, first_arguments
-from moment_inference.optimisation.weighting import PlateScaling, weight_site
+from moment_inference import FitTask, restored
+from moment_inference.objectives import SEED, Evaluations
+from moment_inference.optimisation import PlateScaling, batches, weight_site
 from pyro_moments._host import tree_flatten, tree_unflatten
 from pyro_moments.evaluation.failure_causes import refuse_nonfinite_inputs
 from pyro_moments.fitting.parameters import Parameters
@@ -110,7 +109,7 @@ class Problem(FitTask):
         """A scale of the noise that the optimiser does not train, found at the start."""
         if self.options.precision is None:
             return None
-        first = first_arguments(self.source)
+        first = batches.first_arguments(self.source)
         whole = first if self.options.precision == "profile" else None
         return noise_scale(self.objective, self.trained_model, self.guide, first, whole)
 
@@ -131,7 +130,7 @@ class Problem(FitTask):
         return parameters.joined(noise.parameters)
 
     def loss_and_grads(
-        self, data: Arguments, batch_size: int | None, kl_weight: float | None
+        self, data: batches.Arguments, batch_size: int | None, kl_weight: float | None
     ) -> float:
         """Return a mini-batch's loss and add its gradients to ``.grad``; None: all data."""
         args, kwargs = data
@@ -145,17 +144,17 @@ class Problem(FitTask):
 
     def unweighted_loss(self) -> Any:
         """Return the user's loss of the first data, differentiable; it creates the parameters."""
-        args, kwargs = first_arguments(self.source)
+        args, kwargs = batches.first_arguments(self.source)
         # Pyro's RenyiELBO has no differentiable_loss.
         evaluate = getattr(self.objective, "differentiable_loss", self.objective.loss)
         return evaluate(self.trained_model, self.guide, *args, **kwargs)
 
-    def loss(self, data: Arguments) -> float:
+    def loss(self, data: batches.Arguments) -> float:
         """Return the loss of all data."""
         args, kwargs = data
         return self.trained_objective.loss(*self.weighted, *args, **kwargs)
 
-    def terms(self, data: Arguments, batch_size: int | None) -> dict[str, float]:
+    def terms(self, data: batches.Arguments, batch_size: int | None) -> dict[str, float]:
         """Return the ELBO's terms by site, without a KL weight; empty if there are none."""
         if not hasattr(self.objective, "site_terms"):
             return {}
@@ -192,7 +191,9 @@ class Problem(FitTask):
 
         # NumPyro needs the index of the call for its random key.
         @torch.no_grad()
-        def particles(data: Arguments, count: int, call_index: int) -> tuple[np.ndarray, ...]:
+        def particles(
+            data: batches.Arguments, count: int, call_index: int
+        ) -> tuple[np.ndarray, ...]:
             program = Program(*self.weighted, *data)
             if not drawn:
                 drawn.append(_by_draws(self.objective, program, count))

@@ -17,22 +17,12 @@ from pyro.infer.autoguide.initialization import InitMessenger
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites
 
-from moment_calculus.numerics.arrays import to_numpy
-from moment_calculus.numerics.one_thread import one_thread_at_a_time
+from moment_calculus.numerics import one_thread_at_a_time, to_numpy
 from moment_calculus.rulebooks import RULEBOOKS
-from moment_guides.pyro.mean_field import init_to_network
-from moment_inference.fitting import FittingHost
-from moment_inference.objectives.remembered import KnownObjectives
-from moment_inference.optimisation.batches import AllData, first_arguments
-from moment_inference.optimisation.outcome import Fit, FitVerbs, knows_sites
-from moment_inference.optimisation.storage.trainings import (
-    Sites,
-    check_parameters,
-    constants_of,
-    density_as_text,
-    fit_of_file,
-    signature_of,
-)
+from moment_guides.pyro import init_to_network
+from moment_inference import FittingHost
+from moment_inference.objectives import remembered
+from moment_inference.optimisation import Fit, FitVerbs, batches, knows_sites, trainings
 from pyro_moments._host import tree_leaves, tree_map
 from pyro_moments.evaluation.arguments import checked
 from pyro_moments.evaluation.failure_causes import refuse_nonfinite_inputs
@@ -57,20 +47,22 @@ from pyro_moments.sites.terms import without_wrappers
 from pyro_moments.sites.traces import bind
 
 
-def described(model: Callable, args: tuple, kwargs: dict[str, Any]) -> Sites:
+def described(model: Callable, args: tuple, kwargs: dict[str, Any]) -> trainings.Sites:
     """Return what a file knows of a model's sites."""
     sites = sampled_sites(model, args, kwargs, tracked=True)
     arrays = [array for array in map(to_array, tree_leaves((args, kwargs))) if array is not None]
     parameters = {name: _certain_parameters(site["fn"]) for name, site in sites.items()}
-    return signature_of(sites, without_wrappers), constants_of(sites, parameters, arrays)
+    return trainings.signature_of(sites, without_wrappers), trainings.constants_of(
+        sites, parameters, arrays
+    )
 
 
-def sites_of_training(model: Callable, source: AllData) -> Sites | None:
+def sites_of_training(model: Callable, source: batches.AllData) -> trainings.Sites | None:
     """Return what a file knows of a model's sites; None if it cannot start at its priors."""
     # The training itself, which may begin elsewhere, raises and warns.
     with warnings.catch_warnings(), contextlib.suppress(Exception):
         warnings.simplefilter("ignore")
-        return described(model, *at_means(*first_arguments(source)))
+        return described(model, *at_means(*batches.first_arguments(source)))
     return None
 
 
@@ -111,7 +103,7 @@ def density_text(model: Callable, args: tuple, kwargs: dict[str, Any], observed:
     """Return a model's log density at a fixed start, as text."""
     with random_state_restored(), torch.no_grad():
         torch.manual_seed(0)
-        return density_as_text(sampled_sites(model, args, kwargs), observed)
+        return trainings.density_as_text(sampled_sites(model, args, kwargs), observed)
 
 
 def _initial_value(site: dict) -> Any:
@@ -152,7 +144,7 @@ class PriorReplacement(Messenger):
 
 
 HOST = FittingHost(
-    objectives=KnownObjectives.of(
+    objectives=remembered.KnownObjectives.of(
         "pyro_moments", (BBAlphaELBO, DeterministicELBO, RenyiELBO), pyro.infer, RULEBOOKS
     ),
     packages=("pyro-moments", "pyro-ppl", "torch", "numpy"),
@@ -265,11 +257,11 @@ def load(
         if double:
             parameters_to_float64(run)
         parameters = Parameters.from_run(run)
-        check_parameters(path, arrays, parameters.leaves)
+        trainings.check_parameters(path, arrays, parameters.leaves)
         parameters.replace_data(arrays)
     params = parameters.constrained_copies()
     objective = objective or HOST.objectives.objective(tree["objective"], path)
-    fit = fit_of_file(tree, guide, params, objective)
+    fit = trainings.fit_of_file(tree, guide, params, objective)
     fit.context = ParameterSnapshot(parameters, (model, guide))
     remember_fit(fit)
     return fit.with_model(model, VERBS)

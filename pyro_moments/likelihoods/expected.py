@@ -14,27 +14,21 @@ from torch import distributions
 from torch.distributions import constraints
 
 from moment_calculus import likelihoods
-from moment_calculus.likelihoods.classes import check_classes_last
-from moment_calculus.likelihoods.classes.registration import ClassLikelihoods, missing_logits_error
-from moment_calculus.likelihoods.expectations import check_certain
-from moment_calculus.likelihoods.families import (
-    FAMILIES,
-    Family,
-    LikelihoodTables,
-    no_expected_log_prob,
+from moment_calculus.likelihoods import (
+    ClassLikelihoods,
+    Univariate,
+    check_certain,
+    check_classes_last,
+    check_unconstrained,
+    check_univariate,
+    families,
+    joint_powers,
+    missing_logits_error,
 )
-from moment_calculus.likelihoods.joint_powers import (
-    ObservedSite,
-    Parameter,
-    power_mean,
-    power_mean_of_data,
-)
-from moment_calculus.likelihoods.univariate import Univariate, check_unconstrained, check_univariate
 from moment_calculus.operations import catalogue as ops
-from moment_calculus.predictions.marginals import Marginal, VectorMarginal
+from moment_calculus.predictions import Marginal, VectorMarginal
 from moment_calculus.values import Deferred, Gaussian
-from moment_guides.pyro.empirical_bayes import EmpiricalBayesNormal
-from moment_guides.pyro.sparse_priors import Horseshoe, LogUniform
+from moment_guides.pyro import EmpiricalBayesNormal, Horseshoe, LogUniform
 from pyro_moments.evaluation.precision import mixed_precision_error
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap, wrap
 from pyro_moments.evaluation.wrappers import WRAPPERS
@@ -132,7 +126,7 @@ UNIVARIATE = Univariate(
 
 PRIORS = (EmpiricalBayesNormal, Horseshoe, LogUniform)
 NEEDS_RULE = (dist.Delta, dist.Unit, distributions.Multinomial, *PRIORS)
-TABLES = LikelihoodTables("Pyro", UNIVARIATE, NEEDS_RULE, unwrap)
+TABLES = families.LikelihoodTables("Pyro", UNIVARIATE, NEEDS_RULE, unwrap)
 EXPECTED_LOG_PROB, TEMPERED, PREDICTIVES = TABLES.expected, TABLES.tempered, TABLES.prediction_rules
 expected_log_prob, predictive_moments = TABLES.expected_log_prob, TABLES.predictive_moments
 predictive, is_predicted = TABLES.predictive, TABLES.is_predicted
@@ -154,7 +148,7 @@ def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
     if (log_prob := _of_image(name, fn, value)) is not None:
         return log_prob
     if fn.event_dim or not _is_univariate(value):
-        raise no_expected_log_prob(name, fn, EXPECTED_LOG_PROB, framework="Pyro")
+        raise families.no_expected_log_prob(name, fn, EXPECTED_LOG_PROB, framework="Pyro")
     return UNIVARIATE.expected(fn, value)
 
 
@@ -202,23 +196,27 @@ def _is_univariate(value: Any) -> bool:
 
 def observed(
     name: str, fn: Any, value: Any, scale: Any = 1.0, plates: tuple[str, ...] = ()
-) -> ObservedSite:
+) -> joint_powers.ObservedSite:
     """Return an observed site as a product of densities of its elements."""
     # The scale multiplies the log density. Elements of the plates, given by name, are no
     # data.
     if (log_prob := certain_log_prob(fn, value)) is not None:
         shape = tuple(log_prob.shape)
-        return ObservedSite(name, "", shape, 0, (), scale, lambda: log_prob, lambda power: log_prob)
+        return joint_powers.ObservedSite(
+            name, "", shape, 0, (), scale, lambda: log_prob, lambda power: log_prob
+        )
     base, _, events, weights = WRAPPERS.elements(fn, value, scale, lambda fn, value: value)
     shape = fn.batch_shape + fn.event_shape[:events]
     random = [*random_tensors(base), *([value] if isinstance(value, MomentTensor) else [])]
     own = value.shape[: len(value.shape) - base.event_dim]
-    return ObservedSite(
+    return joint_powers.ObservedSite(
         name,
         type(base).__name__,
         tuple(torch.broadcast_shapes(shape, own)),
         events,
-        tuple(Parameter.of(unwrap(tensor), len(base.batch_shape)) for tensor in random),
+        tuple(
+            joint_powers.Parameter.of(unwrap(tensor), len(base.batch_shape)) for tensor in random
+        ),
         weights,
         partial(evaluate, name, base, value),
         partial(_of_power, name, base, value),
@@ -239,21 +237,21 @@ def _of_power(name: str, fn: Any, value: Any, power: Any) -> torch.Tensor:
     return explain_precision(lambda fn, value: rule(fn, value, power), fn, value)
 
 
-tempered = partial(power_mean, observed)
-tempered_jointly = partial(power_mean_of_data, observed)
+tempered = partial(joint_powers.power_mean, observed)
+tempered_jointly = partial(joint_powers.power_mean_of_data, observed)
 
 
 # Attributes in which torch keeps parameters before it broadcasts them.
 _ATTRIBUTES = {"scale_tril": "_unbroadcasted_scale_tril"}
 
 
-def kinds_of(family: Family) -> list[type]:
+def kinds_of(family: families.Family) -> list[type]:
     """Return Pyro's class of a family in a list, which is empty if there is none."""
     kinds = [getattr(module, family.name, None) for module in (distributions, dist)]
     return [kind for kind in kinds if kind][:1]
 
 
-def _read(family: Family, fn: Any) -> tuple[list[Any], dict[str, Any]]:
+def _read(family: families.Family, fn: Any) -> tuple[list[Any], dict[str, Any]]:
     """Return the parameters in the order of the family, and the given odds by name."""
     names = family.parameters.split()
     parameters = [unwrap(getattr(fn, _ATTRIBUTES.get(name, name))) for name in names]
@@ -265,7 +263,7 @@ def _read(family: Family, fn: Any) -> tuple[list[Any], dict[str, Any]]:
     return parameters, {name: unwrap(part) for name, part in odds.items()}
 
 
-for _family in FAMILIES:
+for _family in families.FAMILIES:
     TABLES.serve(_family, kinds_of(_family), _read)
 TABLES.serve_factor(dist.Delta, "log_density")
 TABLES.serve_factor(dist.Unit, "log_factor")  # of pyro.factor

@@ -14,7 +14,7 @@ import torch
 from torch.distributions import Distribution, constraints
 from torch.distributions.transforms import Transform
 
-from moment_calculus.likelihoods.families import unwrapped
+from moment_calculus.likelihoods import families
 from moment_calculus.operations import catalogue as ops
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.evaluation.wrappers import WRAPPERS
@@ -82,7 +82,7 @@ def with_random_tensors(part: Any, tensors: Mapping[int, MomentTensor]) -> Any:
 def settled_parameters(fn: Any) -> Any:
     """Return a distribution whose random parameters have covariances computed backwards."""
     tensors = random_tensors(fn)
-    rank = len(unwrapped(fn, WRAPPERS)[0].batch_shape)
+    rank = len(families.unwrapped(fn, WRAPPERS)[0].batch_shape)
     found = ops.settle_parameters([tensor.value for tensor in tensors], rank)
     if not found:
         return fn

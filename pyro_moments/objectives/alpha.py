@@ -14,16 +14,9 @@ from pyro.poutine import Trace
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
-from moment_calculus.errors import not_reparameterised, point_without_density
-from moment_guides.families.mc_dropout import no_density
-from moment_inference.objectives.choices import AlphaEnergy, RenyiBound
-from moment_inference.objectives.data_plates import (
-    DataPlates,
-    bb_alpha_energy,
-    check_subsamples,
-    common_plates,
-    log_mean_power,
-)
+from moment_calculus import errors
+from moment_guides.families import no_density
+from moment_inference.objectives import choices, data_plates
 from pyro_moments.likelihoods.expected import tempered_jointly
 from pyro_moments.objectives.base import (
     FromTraces,
@@ -109,18 +102,18 @@ def _check(name: str, fn: Any, reparameterised: bool) -> None:
     inner = without_wrappers(fn)
     if isinstance(inner, dist.Delta):
         if not get_provenance(inner.v):  # a function of draws has their density
-            raise point_without_density(name)
+            raise errors.point_without_density(name)
     elif reparameterised and not fn.has_rsample:
-        raise not_reparameterised(name, inner, framework="Pyro", by_name=False)
+        raise errors.not_reparameterised(name, inner, framework="Pyro", by_name=False)
 
 
-def log_ratio(model: Trace, guide: Trace, plates: DataPlates) -> torch.Tensor:
+def log_ratio(model: Trace, guide: Trace, plates: data_plates.DataPlates) -> torch.Tensor:
     """Return log p − log q of all sites, each datum's share of it: [data plates]."""
     ours, theirs = (_shares(trace, plates) for trace in (model, guide))
     return ours - theirs
 
 
-def _shares(trace: Trace, plates: DataPlates) -> torch.Tensor:
+def _shares(trace: Trace, plates: data_plates.DataPlates) -> torch.Tensor:
     sites: list[Any] = [site for site in trace.nodes.values() if is_sample(site)]
     total = torch.zeros((), device="cpu")
     for site in sites:
@@ -129,7 +122,7 @@ def _shares(trace: Trace, plates: DataPlates) -> torch.Tensor:
     return total
 
 
-class BBAlphaELBO(AlphaEnergy, Objective):
+class BBAlphaELBO(choices.AlphaEnergy, Objective):
     """Black-box α energy: between the ELBO and the log predictive likelihood of each datum.
 
     −(1/α) Σ_n log E_q[p(y_n | θ)^α] + KL(q ‖ p): the ELBO for α → 0 (exactly at 0), for α
@@ -188,7 +181,7 @@ class BBAlphaELBO(AlphaEnergy, Objective):
 
     def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
         data, latent, scale = self.particle_terms(Program(model, guide, args, kwargs))
-        return bb_alpha_energy(data, latent, scale, self.alpha)
+        return data_plates.bb_alpha_energy(data, latent, scale, self.alpha)
 
     def particle_terms(self, program: Program) -> tuple[torch.Tensor, ...]:
         """Return the arguments of ``energy``: the terms of data and latent sites, and a scale.
@@ -205,7 +198,7 @@ class BBAlphaELBO(AlphaEnergy, Objective):
     def _draw_runner(self) -> PyroDrawRunner:
         return PyroDrawRunner()
 
-    def _plates(self, model: Trace) -> DataPlates:
+    def _plates(self, model: Trace) -> data_plates.DataPlates:
         plates = {name: plates_of(site) for name, site in _observed(model).items()}
         return self.data(plates)
 
@@ -225,7 +218,7 @@ class BBAlphaELBO(AlphaEnergy, Objective):
         ratio = log_ratio(model, guide, plates)
         return ratio, torch.zeros((), device="cpu"), torch.as_tensor(plates.scale, device="cpu")
 
-    def _analytic(self, sites: dict[str, Any], plates: DataPlates) -> torch.Tensor:
+    def _analytic(self, sites: dict[str, Any], plates: data_plates.DataPlates) -> torch.Tensor:
         """Return the energy of each datum in closed form."""
         inner = lambda site: plates.other_plate_names(plates_of(site))  # noqa: E731
         parts = [
@@ -243,13 +236,13 @@ def _masked(site: Any) -> Any:
     return site["fn"] if site["mask"] is None else site["fn"].mask(site["mask"])
 
 
-def _drawn(sites: dict[str, Any], plates: DataPlates) -> torch.Tensor:
+def _drawn(sites: dict[str, Any], plates: data_plates.DataPlates) -> torch.Tensor:
     """Return the log-density of each datum."""
     parts = [plates.per_datum(data_log_prob(site), site["scale"]) for site in sites.values()]
     return sum(parts[1:], start=parts[0])
 
 
-class RenyiELBO(RenyiBound, Loss):
+class RenyiELBO(choices.RenyiBound, Loss):
     """Rényi bound (1/(1 − α)) log E_q[(p(y, θ) / q(θ))^(1 − α)] of the log evidence.
 
     Its order is opposite to that of :class:`BBAlphaELBO`: α → 1 is the ELBO, α = 0 the
@@ -291,13 +284,13 @@ class RenyiELBO(RenyiBound, Loss):
         bind(guide, model)
         program = Program(model, guide, args, kwargs)
         ratios, scale = self.runner(program, _ratio, self.num_particles)
-        return -log_mean_power(ratios, 1 - self.alpha).sum() * scale[0]
+        return -data_plates.log_mean_power(ratios, 1 - self.alpha).sum() * scale[0]
 
 
 def _ratio(model: Trace, guide: Trace) -> tuple[torch.Tensor, torch.Tensor]:
     """Return log p − log q by element of the common plates, and its scale."""
     sites = [site for trace in (model, guide) for site in trace.nodes.values() if is_sample(site)]
     around = {str(site["name"]): plates_of(site) for site in sites}
-    plates = common_plates(around)
-    check_subsamples(around, plates)
+    plates = data_plates.common_plates(around)
+    data_plates.check_subsamples(around, plates)
     return log_ratio(model, guide, plates), torch.as_tensor(plates.scale, device="cpu")

@@ -14,17 +14,9 @@ from pyro.poutine import Trace
 from pyro.util import check_model_guide_match, warn_if_inf, warn_if_nan
 
 from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values.propagation import RuleBook, check_draws
-from moment_inference.objectives.choices import (
-    Expectations,
-    check_compiled,
-    check_propagation,
-    check_terms,
-    check_trainable,
-)
-from moment_inference.objectives.data_plates import DataPlates
-from moment_inference.objectives.last_map import sites_to_draw
-from moment_inference.particles.drawn_sites import SharedDrawNeeded
+from moment_calculus.values import RuleBook, check_draws
+from moment_inference import SharedDrawNeeded
+from moment_inference.objectives import choices, data_plates, sites_to_draw
 from pyro_moments._host import tree_flatten, tree_map
 from pyro_moments.compiled.compiled_loss import CompiledLoss
 from pyro_moments.evaluation.failure_causes import diagnose_errors, observe
@@ -52,7 +44,7 @@ class Program(NamedTuple):
     # Finds the plates of the data in the model's trace, along which rows may have noise
     # of their own. If None, these may be all axes of a site's log-density, as in a sum of
     # expectations.
-    data: Callable[[Trace], DataPlates] | None = None
+    data: Callable[[Trace], data_plates.DataPlates] | None = None
 
     @property
     def of_model(self) -> tuple[Any, tuple, dict[str, Any]]:
@@ -206,7 +198,7 @@ class Loss(ELBO):
         return loss
 
 
-class Objective(Expectations, Loss):
+class Objective(choices.Expectations, Loss):
     """An objective that is made of terms of every site, analytically or over particles."""
 
     def __init__(
@@ -224,16 +216,16 @@ class Objective(Expectations, Loss):
         **options: Any,
     ) -> None:
         check_draws(sample_sites, num_particles)
-        check_propagation(propagation, sample_sites, num_particles)
-        check_trainable(categorical)
-        check_compiled(compiled, propagation)
+        choices.check_propagation(propagation, sample_sites, num_particles)
+        choices.check_trainable(categorical)
+        choices.check_compiled(compiled, propagation)
         _check_options(options)
         super().__init__(num_particles=num_particles, **options)
         self.propagation_kind, self.sample_sites = propagation, frozenset(sample_sites)
         self.propagation = propagation_of(
             covariance, rules, categorical, memory_limit, categorical_draws
         )
-        check_terms(self.propagation.rulebook, propagation == "analytic")
+        choices.check_terms(self.propagation.rulebook, propagation == "analytic")
         self.compiled = CompiledLoss(self._eager, self._settings) if compiled else None
         self.runner = ParticleRunner(propagation == "mean")
         self.at_once: VmapRunner | None = None  # of draws of ``sample_sites``, without validation

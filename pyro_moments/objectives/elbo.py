@@ -11,8 +11,8 @@ import torch
 from pyro.infer.util import is_validation_enabled, torch_item
 from pyro.poutine import Trace
 
-from moment_calculus.errors import not_in_guide
-from moment_calculus.numerics.private_apis import is_untraced
+from moment_calculus import errors
+from moment_calculus.numerics import private_apis
 from pyro_moments._host import tree_leaves, tree_map
 from pyro_moments.evaluation.failure_causes import explain_infinite_loss
 from pyro_moments.objectives.base import FromTraces, Objective, Program, is_finite
@@ -179,7 +179,7 @@ def latent_terms(
 
 def _guide_site(name: str, guide_trace: Trace) -> Any:
     if name not in guide_trace.nodes:
-        raise not_in_guide(name)
+        raise errors.not_in_guide(name)
     return guide_trace.nodes[name]
 
 
@@ -190,7 +190,7 @@ def latent_sum(model_trace: Trace, guide_trace: Trace) -> torch.Tensor:
     time.
     """
     # A compiler fuses a traced program better without the copies that ``summed`` makes.
-    sites = model_trace.nodes if is_untraced() else {}
+    sites = model_trace.nodes if private_apis.is_untraced() else {}
     by_key: dict[Any, dict[str, Divergence]] = {}
     for name, site in sites.items():
         part = divergence_of(site, _guide_site(name, guide_trace)) if is_latent(site) else None

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from moment_calculus.numerics.arrays import squared
+from moment_calculus.numerics import squared
 from moment_calculus.operations import catalogue as ops
-from moment_inference.particles.drawn_sites import MaskedSite, SharedDrawNeeded
+from moment_inference import MaskedSite, SharedDrawNeeded
 from pyro_moments.particles.noise import unrolled
 from pyro_moments.particles.undrawn import (
     LAZY_RULES,

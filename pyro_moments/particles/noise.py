@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch.distributions import Beta, Dirichlet, Gamma, TransformedDistribution
 from torch.overrides import TorchFunctionMode
 
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.likelihoods.families import unwrapped
+from moment_calculus import UnsupportedMoments
+from moment_calculus.likelihoods import families
 from pyro_moments._host import tree_leaves, tree_map
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.wrappers import WRAPPERS
@@ -162,7 +162,7 @@ def _mapped(particle: Callable[[torch.Tensor], Any], count: int) -> Any:
 
 def draw_by_gammas(fn: Any) -> torch.Tensor | None:
     """Return a reparameterised draw, or None if fn is not made of a Beta or Dirichlet."""
-    inner, shape = unwrapped(fn, WRAPPERS)[0], fn.batch_shape + fn.event_shape
+    inner, shape = families.unwrapped(fn, WRAPPERS)[0], fn.batch_shape + fn.event_shape
     if isinstance(inner, Dirichlet):
         return _divided(inner.concentration.expand(shape))
     if isinstance(inner, Beta):

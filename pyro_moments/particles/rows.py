@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from moment_calculus.operations import catalogue as ops
-from moment_calculus.values.propagation import FunctionRegistry
+from moment_calculus.values import FunctionRegistry
 from pyro_moments._host import tree_leaves
 from pyro_moments.rules.elementwise import activations, arithmetic
 from pyro_moments.rules.elementwise.dropout import bernoulli_draw

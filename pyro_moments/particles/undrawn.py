@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from moment_calculus.numerics.arrays import standard_deviation
-from moment_calculus.values.propagation import FunctionRegistry
+from moment_calculus.numerics import standard_deviation
+from moment_calculus.values import FunctionRegistry
 from moment_guides.families import mean_field
-from moment_inference.particles.drawn_sites import MaskedSite, SharedDrawNeeded, Site
+from moment_inference import MaskedSite, SharedDrawNeeded, Site
 from pyro_moments._host import call_plainly, vmap_forbids_randomness
 from pyro_moments.evaluation.tensor import (
     METADATA,

@@ -13,30 +13,30 @@ from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
-from moment_calculus.errors import check_same_model
-from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
-from moment_calculus.likelihoods.families import unwrapped
-from moment_calculus.numerics.one_thread import one_thread_at_a_time
-from moment_calculus.predictions.blocks import Rows, check_at_once, in_blocks, leading_lengths
-from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
-from moment_calculus.predictions.moments import Moments, moments_of_draws
-from moment_calculus.predictions.site import (
+from moment_calculus import errors
+from moment_calculus.likelihoods import PREDICTIVE_RULES, families
+from moment_calculus.numerics import one_thread_at_a_time
+from moment_calculus.predictions import (
     ClosedFormSite,
+    Moments,
+    SampledSite,
     at_site,
+    blocks,
     checked_count,
+    moments_of_draws,
+    not_of_particles,
     summed_log_density,
 )
 from moment_calculus.rulebooks import propagation_by
-from moment_calculus.values.propagation import Propagation, RuleBook, check_choice
-from moment_inference.objectives.choices import check_particles
-from moment_inference.objectives.remembered import kind_of, remembered_objective
-from moment_inference.optimisation.outcome import Fit
-from moment_inference.particles.drawn_sites import with_shared_draws
-from moment_inference.prediction.attribution import (
+from moment_calculus.values import Propagation, RuleBook, check_choice
+from moment_inference import (
     Attribution,
     attribution_of,
     moments_with_attribution,
+    with_shared_draws,
 )
+from moment_inference.objectives import choices, remembered
+from moment_inference.optimisation import Fit
 from pyro_moments._host import tree_flatten, tree_leaves, tree_unflatten
 from pyro_moments.evaluation.arguments import checked
 from pyro_moments.evaluation.failure_causes import diagnose_errors, explain_predictions
@@ -88,7 +88,7 @@ class Prediction(ClosedFormSite):
     framework, _inversion = "Pyro", staticmethod(torch.no_grad)
 
     def __init__(self, name: str, fn: Any) -> None:
-        inner = unwrapped(fn, WRAPPERS)
+        inner = families.unwrapped(fn, WRAPPERS)
         base, has_classes = inner[0], isinstance(inner[0], CLASSES)
         rules = moments_and_law(name, base), marginal(name, base)
         # What is computed later has gradients if the moments have.
@@ -338,9 +338,9 @@ def predict(
 
     Source: Wu et al. 2019, eq. 9; classes by points, see ``categorical``.
     """
-    objective = remembered_objective(guide)
-    propagation = propagation or kind_of(objective)
-    check_particles(propagation, num_particles)
+    objective = remembered.remembered_objective(guide)
+    propagation = propagation or remembered.kind_of(objective)
+    choices.check_particles(propagation, num_particles)
     if categorical is not None:
         check_choice("categorical", categorical, PREDICTIVE_RULES)
     settings = propagation_by(objective, covariance, rules, categorical)
@@ -353,13 +353,13 @@ def predict(
 
         def predict_rows(leaves: list[Any]) -> dict[str, Any]:
             args, kwargs = tree_unflatten(leaves, structure)
-            with context(), without_subsampling(leading_lengths(leaves)):
+            with context(), without_subsampling(blocks.leading_lengths(leaves)):
                 return _predicted((model, guide, args, kwargs), settings, propagation)
 
-        rows = Rows.of(leaves, predict_rows, context=without_gradients)
-        return dict(in_blocks(rows, batch_size, settings.memory_limit))
-    check_at_once(batch_size, propagation)
-    with context(), without_subsampling(leading_lengths(tree_leaves((args, kwargs)))):
+        rows = blocks.Rows.of(leaves, predict_rows, context=without_gradients)
+        return dict(blocks.in_blocks(rows, batch_size, settings.memory_limit))
+    blocks.check_at_once(batch_size, propagation)
+    with context(), without_subsampling(blocks.leading_lengths(tree_leaves((args, kwargs)))):
         program = model, guide, args, kwargs
         return _predicted(program, settings, propagation, num_particles)
 
@@ -370,7 +370,7 @@ def predict_by(
 ) -> dict[str, Any]:
     """Return predictions at the present parameters, as of an objective."""
     settings = propagation_by(objective, None, None)
-    return _predicted((model, guide, args, kwargs), settings, kind_of(objective))
+    return _predicted((model, guide, args, kwargs), settings, remembered.kind_of(objective))
 
 
 def _predicted(
@@ -432,7 +432,7 @@ def moment_trace(
             try:
                 trace = watch(messenger.generator_watch, program, propagation, model)
             except ValueError:  # torch's distributions do not take placeholders
-                check_same_model(latent, undrawn.names)
+                errors.check_same_model(latent, undrawn.names)
                 raise
     nodes = prune_subsample_sites(trace).nodes.items()
     sites = {name: site for name, site in nodes if site["type"] == "sample"}
@@ -444,7 +444,7 @@ def moment_trace(
 
 def sites_to_predict(sites: dict[str, Any], latent: frozenset[str]) -> dict[str, Any]:
     """Return the sites of a trace that are neither latent nor factors."""
-    check_same_model(latent, sites)
+    errors.check_same_model(latent, sites)
     return {
         name: site for name, site in sites.items() if name not in latent and not is_factor(site)
     }

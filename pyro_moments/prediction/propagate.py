@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors import randomness_in_function
-from moment_calculus.numerics.one_thread import one_thread_at_a_time
-from moment_calculus.predictions.moments import (
+from moment_calculus import errors
+from moment_calculus.numerics import one_thread_at_a_time
+from moment_calculus.predictions import (
     Moments,
     as_value,
     draws_from,
@@ -18,9 +18,9 @@ from moment_calculus.predictions.moments import (
     moments_of_value,
 )
 from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values.propagation import RuleBook
-from moment_inference.objectives.choices import check_draws_of_inputs
-from moment_inference.prediction.attribution import moments_with_attribution
+from moment_calculus.values import RuleBook
+from moment_inference import moments_with_attribution
+from moment_inference.objectives import choices
 from pyro_moments._host import tree_flatten, tree_map, tree_unflatten
 from pyro_moments.evaluation.failure_causes import check_function
 from pyro_moments.evaluation.precision import full_precision
@@ -76,7 +76,7 @@ def propagate(
         >>> round(propagate(torch.relu, noisy).mean[0].item(), 4)
         0.3989
     """
-    check_draws_of_inputs(propagation, num_particles)
+    choices.check_draws_of_inputs(propagation, num_particles)
     how = propagation_of(covariance, rules)
     leaves, structure = tree_flatten(inputs, is_moments)
     places = [place for place, leaf in enumerate(leaves) if is_moments(leaf)]
@@ -129,7 +129,7 @@ def _result(result: Any) -> Any:
 
 
 _randomness = partial(
-    randomness_in_function,
+    errors.randomness_in_function,
     remedy="switch dropout and the like to evaluation (.eval()), or pass what is random as an "
     "argument: its Moments, or numbers drawn before",
 )

@@ -12,16 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from moment_calculus.predictions.moments import Moments
-from moment_calculus.predictions.statistics import (
-    along_axis,
-    channel_statistics,
-    check_biases,
-    check_variances,
-    copies_for,
-    independent_copies,
-    without_statistics,
-)
+from moment_calculus.predictions import Moments, statistics
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.prediction.propagate import propagate
 
@@ -97,9 +88,9 @@ class AnalyticNorm(nn.Module):
         """
         value: Any = getattr(x, "value", None)
         if _RUNS.get() and value is not None:
-            self.mean, self.variance = channel_statistics(value, self.axis)
+            self.mean, self.variance = statistics.channel_statistics(value, self.axis)
         if self.mean is None or self.variance is None:
-            raise without_statistics("propagate_statistics(net, mean=…, variance=…)")
+            raise statistics.without_statistics("propagate_statistics(net, mean=…, variance=…)")
         y = (x - self._wide(self.mean, x)) * self._wide((self.variance + self.eps).rsqrt(), x)
         if self.weight is None or self.bias is None:
             return y
@@ -107,7 +98,7 @@ class AnalyticNorm(nn.Module):
 
     def _wide(self, channels: Tensor, x: Tensor) -> Tensor:
         """Return [channels] in a shape that broadcasts against x."""
-        return along_axis(channels, self.axis, x.ndim)
+        return statistics.along_axis(channels, self.axis, x.ndim)
 
     def extra_repr(self) -> str:
         """Return the arguments."""
@@ -178,21 +169,23 @@ def initialise_from_statistics(net: nn.Module, mean: Tensor, variance: Tensor) -
         [1.0, 1.0]
     """
     layers: dict[Any, str] = {part: name for name, part in net.named_modules() if _has_weight(part)}
-    check_biases({name: part.bias is not None for part, name in layers.items()}, "bias=True")
+    statistics.check_biases(
+        {name: part.bias is not None for part, name in layers.items()}, "bias=True"
+    )
     found: dict[Any, tuple[Tensor, Tensor]] = {}
 
     def normalised(layer: Any, output: Any) -> Any:
         axis = -1 if isinstance(layer, nn.Linear) else 1
         if layer not in found:
-            found[layer] = channel_statistics(output.value, axis)
-            check_variances(layers[layer], found[layer][1])
-        mean, variance = (along_axis(part, axis, output.ndim) for part in found[layer])
+            found[layer] = statistics.channel_statistics(output.value, axis)
+            statistics.check_variances(layers[layer], found[layer][1])
+        mean, variance = (statistics.along_axis(part, axis, output.ndim) for part in found[layer])
         return (output - mean) * variance.rsqrt()
 
     _pass(net, mean, variance, normalised)
     for layer, (centre, spread) in found.items():
         scale = spread.rsqrt()
-        layer.weight.mul_(along_axis(scale, 0, layer.weight.ndim))
+        layer.weight.mul_(statistics.along_axis(scale, 0, layer.weight.ndim))
         layer.bias.sub_(centre).mul_(scale)
 
 
@@ -241,7 +234,7 @@ def _forwards(net: nn.Module, forward: Callable) -> Iterator[None]:
 def _of_pixel(part: Any, x: Any) -> Any:
     """Apply a layer to pixels with the moments of x, as many as one output sees."""
     if isinstance(part, nn.Linear):
-        count = copies_for(f"nn.{part}", part.in_features, x.shape[-1])
+        count = statistics.copies_for(f"nn.{part}", part.in_features, x.shape[-1])
         wide = _copies(x, lambda a: a.repeat_interleave(count, -1)) if count > 1 else x
         return F.linear(wide, part.weight, part.bias)
     rank = x.ndim - 2
@@ -255,7 +248,7 @@ def _of_pixel(part: Any, x: Any) -> Any:
 
 
 def _copies(x: Any, arranged: Callable[[Tensor], Tensor]) -> MomentTensor:
-    return MomentTensor(independent_copies(x.value, arranged))
+    return MomentTensor(statistics.independent_copies(x.value, arranged))
 
 
 def _has_weight(part: nn.Module) -> bool:

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from moment_calculus.predictions.moments import without_gradient
-from moment_inference.prediction.stored_predictions import as_bytes
+from moment_calculus.predictions import without_gradient
+from moment_inference import as_bytes
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods.structure import random_parameters

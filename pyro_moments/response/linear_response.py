@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from moment_calculus.numerics.one_thread import one_thread_at_a_time
-from moment_calculus.predictions.site import checked_count
-from moment_inference.objectives.remembered import objective_of
-from moment_inference.optimisation.outcome import Fit, check_dictionary
-from moment_inference.response.inverse_curvature import TOLERANCE
-from moment_inference.response.problem import Problem
-from moment_inference.response.response import Response
+from moment_calculus.numerics import one_thread_at_a_time
+from moment_calculus.predictions import checked_count
+from moment_inference.objectives import remembered
+from moment_inference.optimisation import Fit, check_dictionary
+from moment_inference.response import TOLERANCE, Problem, Response
 from pyro_moments.evaluation.arguments import checked
 from pyro_moments.fitting.parameters import present_guide
 from pyro_moments.objectives.base import Program
@@ -87,7 +85,7 @@ def linear_response(
         >>> response.standard_deviation("weight")  # doctest: +SKIP
     """
     context: Any = contextlib.nullcontext
-    objective = objective_of(guide, objective)
+    objective = remembered.objective_of(guide, objective)
     if isinstance(guide, Fit):
         guide, context = guide.guide, guide.context
     if params is not None:

@@ -17,14 +17,13 @@ from pyro.poutine.util import site_is_subsample
 from torch.distributions import biject_to
 from torch.distributions.transforms import Transform
 
-from moment_calculus.errors import not_in_guide
+from moment_calculus import errors
 from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values.propagation import Propagation
-from moment_inference.errors import WITHOUT_NOISE, unknown_site
-from moment_inference.host import ParameterArray, Quantity, Tree
-from moment_inference.objectives.remembered import described
-from moment_inference.optimisation.rounds import DeterministicLoss
-from moment_inference.response.data import Data
+from moment_calculus.values import Propagation
+from moment_inference import WITHOUT_NOISE, ParameterArray, Quantity, Tree, unknown_site
+from moment_inference.objectives import described
+from moment_inference.optimisation import DeterministicLoss
+from moment_inference.response import Data
 from pyro_moments._host import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from pyro_moments.draws.model import PyroModel
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
@@ -299,7 +298,7 @@ class TrainedProgram:
         nodes = self._guide_nodes()
         for name in names:
             if name not in nodes:
-                raise not_in_guide(name)
+                raise errors.not_in_guide(name)
         return {name: unwrap(nodes[name]["value"]) for name in names}
 
     def _with_arguments(self, args: tuple, kwargs: Mapping[str, Any]) -> Program:

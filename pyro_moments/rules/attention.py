@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments, sites_of
+from moment_calculus import UnsupportedMoments, errors
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.table import moment_rule
@@ -26,12 +26,12 @@ def attention(
     enable_gqa: bool = False,
 ) -> Value:
     """Serve ``F.scaled_dot_product_attention``, by ``covariance="backward"``."""
-    sites = sites_of(query, key, value)
+    sites = errors.sites_of(query, key, value)
     if dropout_p or enable_gqa or ops.is_value(attn_mask):
         raise UnsupportedMoments(
             "attention over random values with dropout, grouped queries or a random mask",
             sites=sites,
-            remedy="leave dropout_p and enable_gqa out, and pass a certain mask" + OR_DRAW,
+            remedy="leave dropout_p and enable_gqa out, and pass a certain mask" + errors.OR_DRAW,
         )
     return ops.matmul(shares(query, key, attn_mask, is_causal, scale), value)
 

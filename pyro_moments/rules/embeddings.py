@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus import UnsupportedMoments, errors
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.table import moment_rule
@@ -50,7 +50,7 @@ def embedding_bag(
         raise UnsupportedMoments(
             "the largest entries of an embedding bag",
             sites=weight.sites,
-            remedy="use mode='sum' or 'mean', or F.embedding with amax" + OR_DRAW,
+            remedy="use mode='sum' or 'mean', or F.embedding with amax" + errors.OR_DRAW,
         )
     # The bags of the unit matrix say how often each row of the table enters a bag.
     like = weight.gaussian().mean

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by, sites_of
+from moment_calculus import UnsupportedMoments, errors
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.conversion import positions
@@ -110,7 +110,7 @@ def einsum(equation: Any, *operands: Any) -> Any:
     if not isinstance(equation, str):
         raise UnsupportedMoments(
             "an Einstein sum in the form of lists",
-            sites=sites_of(equation, *operands),
+            sites=errors.sites_of(equation, *operands),
             remedy="write the equation as a string, such as 'bi,oi->bo'",
         )
     torch.einsum(equation, *map(on_meta, operands))
@@ -122,7 +122,7 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
     """Serve ``torch.tensordot``."""
     if out is not None:
         raise UnsupportedMoments(
-            "a result written to out=", sites=sites_of(a, b), remedy="leave out= away"
+            "a result written to out=", sites=errors.sites_of(a, b), remedy="leave out= away"
         )
     torch.tensordot(on_meta(a), on_meta(b), dims)
     rank_a, rank_b = len(a.shape), len(b.shape)
@@ -201,7 +201,7 @@ refused(
     "var std var_mean std_mean norm normalize",
     "a standard deviation or norm of random components depends on what it is divided into",
     "normalise by F.layer_norm, F.group_norm or F.rms_norm, which have moments as a whole"
-    + OR_DRAW,
+    + errors.OR_DRAW,
     summary="``var``, ``std`` and norms, and name alternatives",
 )
 
@@ -212,14 +212,14 @@ def _require_last(function: str, input: Any, offset: int, *dims: int) -> None:
         raise UnsupportedMoments(
             f"{function} of other diagonals than the main one of the two last axes",
             sites=input.sites,
-            remedy="permute the axes first, or index the components" + OR_DRAW,
+            remedy="permute the axes first, or index the components" + errors.OR_DRAW,
         )
 
 
 @moment_rule(*named("diagonal"))
 def diagonal(input: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
     """Serve ``torch.diagonal`` of the two last axes; at the mean, where factors are validated."""
-    if called_by("torch.distributions.constraints"):
+    if errors.called_by("torch.distributions.constraints"):
         return input.at_mean.diagonal(offset, dim1, dim2)
     _require_last("torch.diagonal", input, offset, dim1, dim2)
     return ops.diagonal(input)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments, sites_of
+from moment_calculus import UnsupportedMoments, errors
 from moment_calculus.operations import catalogue as ops
 from pyro_moments.rules.attention import shares
 from pyro_moments.rules.table import moment_rule
@@ -45,11 +45,11 @@ def multi_head_attention(
     """Serve ``nn.MultiheadAttention`` and transformer layers, by ``covariance="backward"``."""
     weights = (q_proj_weight, k_proj_weight, v_proj_weight)
     certain_or_random = (in_proj_weight, *weights, in_proj_bias, out_proj_weight, out_proj_bias)
-    sites = sites_of(query, key, value, *certain_or_random)
+    sites = errors.sites_of(query, key, value, *certain_or_random)
     unusual = (bias_k, bias_v, static_k, static_v, add_zero_attn or None)
     if any(part is not None for part in unusual):
         raise _refused("add_bias_kv, add_zero_attn, or static keys or values", sites)
-    if (training and dropout_p) or sites_of(attn_mask, key_padding_mask):
+    if (training and dropout_p) or errors.sites_of(attn_mask, key_padding_mask):
         raise _refused("dropout or a random mask", sites)
     inputs = [query, key, value]
     if not (batched := len(query.shape) == 3):
@@ -74,7 +74,7 @@ def _refused(what: str, sites: frozenset[str]) -> UnsupportedMoments:
         f"attention over random values with {what}",
         sites=sites,
         remedy="make the module without these options and pass certain masks; call .eval() on it "
-        "if it has dropout" + OR_DRAW,
+        "if it has dropout" + errors.OR_DRAW,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments, sites_of
+from moment_calculus import UnsupportedMoments, errors
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.moves import axes_of, on_meta
@@ -108,9 +108,9 @@ def instance_norm(
     if running_mean is not None:
         raise UnsupportedMoments(
             "an instance normalisation that tracks statistics of random values",
-            sites=sites_of(input, weight, bias),
+            sites=errors.sites_of(input, weight, bias),
             remedy="make the module with track_running_stats=False, or call .eval() on it"
-            + OR_DRAW,
+            + errors.OR_DRAW,
         )
     F.instance_norm(on_meta(input))  # raises torch's own shape errors
     return group_norm(input, input.shape[1], weight, bias, eps)
@@ -138,9 +138,9 @@ def batch_norm(
     if training:
         raise UnsupportedMoments(
             "batch normalisation by statistics of the random batch",
-            sites=sites_of(input, weight, bias),
+            sites=errors.sites_of(input, weight, bias),
             remedy="call .eval() on the module, so that it uses its running averages, or use "
-            "nn.LayerNorm" + OR_DRAW,
+            "nn.LayerNorm" + errors.OR_DRAW,
         )
     shape = tuple(input.shape)
     scale = _per_channel((running_var + eps).rsqrt(), shape)
@@ -180,7 +180,7 @@ def _apply_along(kind: type[ops.FunctionOfLogits], input: Value, dim: Any) -> An
         raise UnsupportedMoments(
             f"{kind.name} over dim={dim} of a value of shape {input.shape}",
             sites=input.sites,
-            remedy="name one axis, e.g. dim=-1" + OR_DRAW,
+            remedy="name one axis, e.g. dim=-1" + errors.OR_DRAW,
         )
     last = len(input.shape) - 1
     if axes[0] == last:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments, sites_of
+from moment_calculus import UnsupportedMoments, errors
 from moment_calculus.operations import catalogue as ops
 from pyro_moments.rules.table import moment_rule
 
@@ -47,10 +47,10 @@ def layer_rule(name: str) -> Callable:
         batch_first: bool = False,
     ) -> Any:
         if isinstance(has_biases, tuple | list):  # (data, batch_sizes, hx, params, ...)
-            raise _packed(sites_of(input, *_parts(params), *has_biases))
+            raise _packed(errors.sites_of(input, *_parts(params), *has_biases))
         states = _parts(hx)
         if dropout and train and num_layers > 1:
-            raise _dropout(sites_of(input, *states, *params))
+            raise _dropout(errors.sites_of(input, *states, *params))
         layers = ops.Layers(CELLS[name], _weights(states, params, has_biases), bidirectional)
         hidden, last = layers.run(ops.move_axis(input, 1, 0) if batch_first else input, states)
         return (ops.move_axis(hidden, 1, 0) if batch_first else hidden, *last)
@@ -64,7 +64,7 @@ def _packed(sites: frozenset[str]) -> UnsupportedMoments:
         "a recurrent layer over a packed sequence",
         sites=sites,
         remedy="pass the padded sequence, and choose the hidden values at the last step of each "
-        "row: out[arange(len(out)), lengths - 1]" + OR_DRAW,
+        "row: out[arange(len(out)), lengths - 1]" + errors.OR_DRAW,
     )
 
 
@@ -73,7 +73,7 @@ def _dropout(sites: frozenset[str]) -> UnsupportedMoments:
         "dropout between recurrent layers",
         sites=sites,
         remedy="call .eval() on the module, or stack modules of one layer with nn.Dropout between "
-        "them" + OR_DRAW,
+        "them" + errors.OR_DRAW,
     )
 
 
@@ -83,8 +83,8 @@ def _weights(states: Sequence[Any], params: Any, has_biases: bool) -> list[ops.W
     if count != (4 if has_biases else 2):
         raise UnsupportedMoments(
             "an LSTM with projections (proj_size)",
-            sites=sites_of(*params),
-            remedy="use proj_size=0, and an nn.Linear behind the module" + OR_DRAW,
+            sites=errors.sites_of(*params),
+            remedy="use proj_size=0, and an nn.Linear behind the module" + errors.OR_DRAW,
         )
     return [ops.Weights(*params[k : k + count]) for k in range(0, len(params), count)]
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments, sites_of
+from moment_calculus import UnsupportedMoments, errors
 from moment_calculus.operations import catalogue as ops
-from moment_calculus.values import Deferred, Gaussian
-from moment_calculus.values.deferred import Composite
+from moment_calculus.values import Composite, Deferred, Gaussian
 
 
 class MeanCheck:
@@ -73,7 +72,7 @@ class RandomPlaces(MeanCheck):
             "the place of the largest or smallest of random entries is random",
             sites=self.sites,
             remedy="use the values alone, or decide on the predictive moments, outside of the "
-            "model" + OR_DRAW,
+            "model" + errors.OR_DRAW,
         )
 
 
@@ -160,9 +159,9 @@ def _argument_error(signature: inspect.Signature, args: tuple, kwargs: dict, err
     except TypeError as mismatch:
         return UnsupportedMoments(
             f"its moment rule does not take these arguments ({mismatch})",
-            sites=sites_of(*args, *kwargs.values()),
+            sites=errors.sites_of(*args, *kwargs.values()),
             remedy="call it with fewer options, or register a rule with @pyro_moments.moment_rule"
-            + OR_DRAW,
+            + errors.OR_DRAW,
         )
     return error
 

@@ -10,10 +10,9 @@ from typing import Any
 import pyro.distributions as dist
 import torch
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by, sites_of
+from moment_calculus import UnsupportedMoments, errors
 from moment_calculus.operations import catalogue as ops
-from moment_calculus.values import Value
-from moment_calculus.values.deferred import Composite
+from moment_calculus.values import Composite, Value
 from pyro_moments import _host
 from pyro_moments.rules.table import MeanCheck, moment_rule, named
 
@@ -56,7 +55,7 @@ def _comparison(kind: str, holds: Callable) -> Callable:
     def rule(input: Any, other: Any) -> MeanCheck:
         outcome = holds(_at_mean(input), _at_mean(other))
         random = lambda: ops.compare(kind, *map(_moments_of, (input, other)))  # noqa: E731
-        return MeanCheck(outcome, sites_of(input, other), random)
+        return MeanCheck(outcome, errors.sites_of(input, other), random)
 
     return rule
 
@@ -93,7 +92,7 @@ def _combination(holds: Callable, of_conditions: Callable) -> Callable:
             if hasattr(operand, "sites"):
                 _require_check(operand)
         outcomes = (getattr(operand, "outcome", operand) for operand in operands)
-        return MeanCheck(holds(*outcomes), sites_of(*operands), lambda: combine(*operands))
+        return MeanCheck(holds(*outcomes), errors.sites_of(*operands), lambda: combine(*operands))
 
     return rule
 
@@ -114,7 +113,7 @@ def all_true(input: MeanCheck, dim: int | None = None, keepdim: bool = False) ->
     _require_check(input)
     if dim is not None:
         return MeanCheck(input.outcome.all(dim, keepdim), input.sites)
-    if not called_by("torch.distributions.geometric"):  # which validates itself by all()
+    if not errors.called_by("torch.distributions.geometric"):  # which validates itself by all()
         raise _random_truth(input)
     return input.outcome.all()
 
@@ -141,7 +140,7 @@ def _random_truth(operand: Any) -> UnsupportedMoments:
     return UnsupportedMoments(
         "the truth of a random value is random",
         sites=operand.sites,
-        remedy="do not branch on random values" + OR_DRAW,
+        remedy="do not branch on random values" + errors.OR_DRAW,
     )
 
 
@@ -170,6 +169,6 @@ def isclose(input: Any, other: Any, **options: Any) -> Any:
 @moment_rule(*named("tril"))
 def tril(input: Value, diagonal: int = 0) -> Value:
     """Serve ``tril``; refuse unknown Cholesky factors, which distributions validate so."""
-    if called_by("torch.distributions.constraints"):
+    if errors.called_by("torch.distributions.constraints"):
         ops.require_factor(input)
     return ops.scale_shift(input, torch.ones_like(input.at_mean).tril(diagonal))

@@ -16,11 +16,11 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 from torch.overrides import TorchFunctionMode
 
-from moment_calculus.errors import not_reparameterised
-from moment_calculus.predictions.moments import Moments
-from moment_calculus.values.propagation import Propagation
-from moment_inference.objectives.data_plates import DataPlates
-from moment_inference.particles.drawn_sites import MaskedSite, SharedDrawNeeded
+from moment_calculus import errors
+from moment_calculus.predictions import Moments
+from moment_calculus.values import Propagation
+from moment_inference import MaskedSite, SharedDrawNeeded
+from moment_inference.objectives import data_plates
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.evaluation.uncertain_inputs import at_means, drawn
 from pyro_moments.likelihoods.structure import tensors_of
@@ -120,7 +120,9 @@ class DrawingMessenger(SharedSubsamples):
         if self.particle.is_mean:
             return value_at_mean(name, fn)
         if not fn.has_rsample:
-            raise not_reparameterised(name, without_wrappers(fn), framework="Pyro", by_name=False)
+            raise errors.not_reparameterised(
+                name, without_wrappers(fn), framework="Pyro", by_name=False
+            )
         return draw_by_gammas(fn)  # None: Pyro draws it
 
     def _draw_slice(self, site_slice: LatentSlice, loc: torch.Tensor, scale: torch.Tensor) -> Any:
@@ -138,7 +140,7 @@ def drawn_traces(
     model_handler: Messenger | None = None,
     # Finds the plates of the data, whose rows may have their own noise; by default any
     # axis may.
-    data: Callable[[Trace], DataPlates] | None = None,
+    data: Callable[[Trace], data_plates.DataPlates] | None = None,
 ) -> tuple[Trace, Trace]:
     """Run guide and model as Pyro's ELBOs do, with Normal sites drawn late; return both traces.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from pyro.poutine import Trace
 
-from moment_calculus.errors import warn_user
+from moment_calculus import warn_user
 
 
 def warn_of_local_rows(model_trace: Trace) -> None:

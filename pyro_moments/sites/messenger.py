@@ -12,16 +12,10 @@ from pyro.infer.autoguide import AutoContinuous, AutoStructured
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
-from moment_calculus.errors import (
-    MEAN_FIELD_GUIDES,
-    OR_DRAW,
-    UnsupportedMoments,
-    calling_line,
-    not_reparameterised,
-)
+from moment_calculus import MEAN_FIELD_GUIDES, UnsupportedMoments, errors
 from moment_calculus.operations import catalogue as ops
-from moment_calculus.predictions.moments import Moments, as_value
-from moment_calculus.values.propagation import Propagation
+from moment_calculus.predictions import Moments, as_value
+from moment_calculus.values import Propagation
 from moment_guides.families import mean_field
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.sites.random_watch import GeneratorWatch
@@ -103,7 +97,7 @@ class LatentVector:
         """Raise UnsupportedMoments: there are no operations on the whole vector."""
         raise UnsupportedMoments(
             "an operation on the latent vector of an automatic guide as a whole",
-            remedy=MEAN_FIELD_GUIDES + OR_DRAW,
+            remedy=MEAN_FIELD_GUIDES + errors.OR_DRAW,
         )
 
 
@@ -163,7 +157,7 @@ class MomentMessenger(Messenger):
 
     def _pyro_sample(self, msg: Any) -> None:
         if msg["is_observed"] or msg["done"] or msg["value"] is not None:
-            msg["line"] = calling_line()  # for errors of its likelihood, which come later
+            msg["line"] = errors.calling_line()  # for errors of its likelihood, which come later
             msg["value"] = without_usage_record(msg["value"])
             return
         if not site_is_subsample(msg):
@@ -184,7 +178,7 @@ class MomentMessenger(Messenger):
         slices = latent_slices(self.guide, name) if auxiliary else ()
         if self._is_drawn(msg["name"], name, slices):
             if not fn.has_rsample:
-                raise not_reparameterised(name, without_wrappers(fn), framework="Pyro")
+                raise errors.not_reparameterised(name, without_wrappers(fn), framework="Pyro")
             self.generator_watch.site_begins(msg)
             return
         if auxiliary:

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from moment_calculus.errors import UnsupportedMoments, called_by, randomness_outside_sites
-from moment_calculus.numerics.private_apis import is_untraced
-from moment_calculus.values.propagation import Propagation
+from moment_calculus import UnsupportedMoments, errors
+from moment_calculus.numerics import private_apis
+from moment_calculus.values import Propagation
 from pyro_moments.evaluation.tensor import (
     OBSERVER,
     MomentTensor,
@@ -29,7 +29,7 @@ State = list[torch.Tensor]
 
 def _state() -> State:
     """Return the states of the random generators, of CUDA only where it is in use."""
-    if not is_untraced():
+    if not private_apis.is_untraced():
         return []  # the capture would see these tensors; the program has run before
     states = [torch.get_rng_state()]
     if torch.cuda.is_initialized():
@@ -135,12 +135,12 @@ class _Watched(_WithNoise):
         before = _state()
         result = super().__torch_function__(func, types, args, kwargs)
         drew = self.draws.site is None and not _same(before, _state())
-        if drew and not called_by("torch.nn.init"):
+        if drew and not errors.called_by("torch.nn.init"):
             raise self.refusal(name_of(func), user_line())
         return result
 
 
-_IN_MODEL = partial(randomness_outside_sites, framework="Pyro")
+_IN_MODEL = partial(errors.randomness_outside_sites, framework="Pyro")
 
 
 _models_with_dropout: weakref.WeakSet = (
@@ -162,7 +162,7 @@ def run_watched(
     draw so are remembered. A captured program runs in this way at once, because its generators
     cannot be observed.
     """
-    captured = not is_untraced()
+    captured = not private_apis.is_untraced()
     if not captured and not _has_dropout(program_of):
         result = _run(draws, program)
         if not draws.drew():

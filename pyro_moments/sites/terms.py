@@ -14,14 +14,12 @@ from pyro.infer.util import is_validation_enabled
 from pyro.util import check_site_shape
 from torch.distributions import transforms
 
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.functions.table import Activation, Integrated, activation
-from moment_calculus.likelihoods import divergences
-from moment_calculus.likelihoods.divergences import sum_trailing
+from moment_calculus import UnsupportedMoments
+from moment_calculus.functions import Activation, Integrated, activation
+from moment_calculus.likelihoods import divergences, sum_trailing
 from moment_calculus.operations import catalogue as ops
-from moment_guides.pyro.mc_dropout import DroppedWeight
-from moment_guides.pyro.tridiagonal import TridiagonalNormal
-from moment_inference.objectives.posteriors import LatentTerms, Posteriors, at_site
+from moment_guides.pyro import DroppedWeight, TridiagonalNormal
+from moment_inference.objectives import LatentTerms, Posteriors, at_site
 from pyro_moments.evaluation.failure_causes import mask_of, refuse_infinite_data
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap, wrap
 from pyro_moments.evaluation.wrappers import WRAPPERS

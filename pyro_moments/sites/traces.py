@@ -14,11 +14,11 @@ from pyro.poutine import Trace
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
-from moment_calculus.errors import unknown_sample_sites
+from moment_calculus import errors
 from moment_calculus.operations import catalogue as ops
-from moment_calculus.values.propagation import Propagation
-from moment_inference.objectives.data_plates import ObservedPlates, Plate, check_rows_are_data
-from moment_inference.particles.drawn_sites import MaskedSite
+from moment_calculus.values import Propagation
+from moment_inference import MaskedSite
+from moment_inference.objectives import data_plates
 from pyro_moments.evaluation.failure_causes import diagnose_errors, observe
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import MomentTensor
@@ -63,11 +63,11 @@ def check_masked_rows(sites: Mapping[str, Any], latent: Collection[str]) -> None
     if not weights:
         return
     data = {
-        name: ObservedPlates(plates_of(site), tuple(site["value"].shape))
+        name: data_plates.ObservedPlates(plates_of(site), tuple(site["value"].shape))
         for name, site in samples.items()
         if name not in latent and is_sample(site) and not is_factor(site)
     }
-    check_rows_are_data(weights, data)
+    data_plates.check_rows_are_data(weights, data)
 
 
 def _masked(value: Any) -> ops.MaskedWeight | MaskedSite | None:
@@ -83,10 +83,10 @@ def is_factor(site: Any) -> bool:
     return site["type"] == "sample" and isinstance(without_wrappers(site["fn"]), dist.Unit)
 
 
-def plates_of(site: Any) -> tuple[Plate, ...]:
+def plates_of(site: Any) -> tuple[data_plates.Plate, ...]:
     """Return the vectorised plates around a site."""
     return tuple(
-        Plate(frame.name, frame.dim, frame.size, frame.full_size or frame.size)
+        data_plates.Plate(frame.name, frame.dim, frame.size, frame.full_size or frame.size)
         for frame in site["cond_indep_stack"]
         if frame.vectorized
     )
@@ -177,4 +177,4 @@ def _check_sample_sites(sample_sites: Collection[str], guide_trace: Trace) -> No
     known_names = sites.keys() | {model_site(site) for site in sites.values()}
     if unknown := frozenset(sample_sites) - known_names:
         names = [name for name, site in sites.items() if not site["infer"].get("is_auxiliary")]
-        raise unknown_sample_sites(unknown, names)
+        raise errors.unknown_sample_sites(unknown, names)

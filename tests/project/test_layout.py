@@ -1,12 +1,13 @@
 """The house stays tidy: short files, at most 14 entries in a room, no circles."""
 
 import ast
+import importlib
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from tests.project.counts import PACKAGES, ROOT, SOURCE, files, lengths, parsed
+from tests.project.counts import PACKAGES, ROOT, SOURCE, doors, files, lengths, parsed
 
 LONGEST_FUNCTION = 43
 FULLEST = 14
@@ -121,3 +122,20 @@ def test_all_folders_with_an_init_are_installed():
     assert sorted(SETTINGS["packages"]) == sorted(found)
     named = {package: folder for folder, package in PACKAGES.items() if folder != package}
     assert SETTINGS["package-dir"] == {"": ".", **named}
+
+
+def test_the_front_ends_come_in_through_doors():
+    by_door = doors(ROOT)
+    assert len(by_door) <= 16, sorted(by_door)
+    assert sum(map(len, by_door.values())) <= 200
+
+
+def test_doors_list_what_goes_through_them():
+    """In their ``__all__``; but the version, doors themselves, and the catalogue of operations."""
+    by_door = doors(ROOT)
+    others = {"moment_calculus.__version__", "moment_calculus.operations.catalogue", *by_door}
+    for door, names in by_door.items():
+        listed = {
+            f"{door}.{name}" for name in getattr(importlib.import_module(door), "__all__", ())
+        }
+        assert {f"{door}.{name}" for name in names} <= listed | others

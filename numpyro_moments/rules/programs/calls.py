@@ -15,10 +15,9 @@ import jax
 from jax.lax import with_sharding_constraint
 from jax.sharding import reshard
 
-from moment_calculus.errors import UnsupportedMoments, warn_user
+from moment_calculus import UnsupportedMoments, warn_user
 from moment_calculus.operations import catalogue as ops
-from moment_calculus.values import Value
-from moment_calculus.values.deferred import Composite
+from moment_calculus.values import Composite, Value
 from numpyro_moments.rules.programs.units import one_hot_value
 from numpyro_moments.rules.table import moment_rule, program_rule
 

@@ -13,12 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.numerics.private_apis import is_traced
+from moment_calculus import UnsupportedMoments, errors
+from moment_calculus.numerics import private_apis
 from moment_calculus.operations import catalogue as ops
-from moment_calculus.values import Deferred, Gaussian
-from moment_calculus.values.deferred import Composite
-from moment_calculus.values.spread import overlap, support_of_index
+from moment_calculus.values import Composite, Deferred, Gaussian, overlap, support_of_index
 from numpyro_moments.rules.programs.loop_plan import Plan, SeenThrough
 from numpyro_moments.rules.table import is_random, program_rule
 
@@ -102,7 +100,7 @@ def _counts(parameters: Any) -> tuple[int, int]:
 
 def _readable(part: Any) -> Any:
     """Return a part; known integers as NumPy arrays, which may be indices."""
-    known = not is_random(part) and not is_traced(part)
+    known = not is_random(part) and not private_apis.is_traced(part)
     return np.asarray(part) if known and jnp.issubdtype(part.dtype, np.integer) else part
 
 
@@ -218,7 +216,7 @@ def cond(interpreter: Any, equation: Any, operands: list[Any]) -> list[Any]:
             "jnp.heaviside, or draw the sites by naming them in "
             "sample_sites=",
         )
-    if not is_traced(choice):
+    if not private_apis.is_traced(choice):
         chosen = branches[int(np.clip(int(choice), 0, len(branches) - 1))]
         return interpreter.run_open(chosen.jaxpr, chosen.consts, inputs)
     # A choice that is not known: all branches are evaluated, as under jax.vmap.
@@ -253,5 +251,5 @@ def while_loop(interpreter: Any, equation: Any, operands: list[Any]) -> list[Any
     raise UnsupportedMoments(
         "a while loop over random values: the number of its steps is random or not known",
         remedy="use jax.lax.fori_loop with bounds that are Python integers, or jax.lax.scan"
-        + OR_DRAW,
+        + errors.OR_DRAW,
     )

@@ -12,13 +12,24 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from moment_calculus.numerics.arrays import diagonal_matrix
+from moment_calculus.numerics import diagonal_matrix
 from moment_calculus.operations import catalogue as ops
-from moment_calculus.values import Deferred, Gaussian, Opaque, Root, Spread, Ties
-from moment_calculus.values.deferred import Composite
-from moment_calculus.values.gaussian import is_weight
-from moment_calculus.values.propagation import Propagation
-from moment_calculus.values.spread import ALL, Support, batch_shape, features_last, union
+from moment_calculus.values import (
+    ALL,
+    Composite,
+    Deferred,
+    Gaussian,
+    Opaque,
+    Propagation,
+    Root,
+    Spread,
+    Support,
+    Ties,
+    batch_shape,
+    features_last,
+    is_weight,
+    union,
+)
 from numpyro_moments.rules.table import is_random
 
 

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.errors import OR_DRAW, UnknownNumbers, UnsupportedMoments, sites_of
-from moment_calculus.numerics.private_apis import is_traced
+from moment_calculus import UnsupportedMoments, errors
+from moment_calculus.numerics import private_apis
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Deferred, Value
 from numpyro_moments.rules.table import moment_rule
@@ -160,7 +160,7 @@ def _along(x: Value, places: Any, axis: int, layout: Layout) -> Value:
 
 def is_known(array: Any) -> bool:
     """Return whether the numbers of an array are known when the program is traced."""
-    return not is_traced(array)
+    return not private_apis.is_traced(array)
 
 
 def _is_distinct(places: Any, shape: tuple[int, ...]) -> bool:
@@ -298,10 +298,11 @@ def dynamic_update_slice(x: Any, update: Any, *starts: Any) -> Value:
 
 def _require_known(places: Any, operands: Any) -> None:
     if not all(map(is_known, places)):
-        raise UnknownNumbers(
+        raise errors.UnknownNumbers(
             "an update at a place that is not known when the program is traced",
-            sites=sites_of(*operands),
-            remedy="update at a fixed place, or choose by a certain mask with jnp.where" + OR_DRAW,
+            sites=errors.sites_of(*operands),
+            remedy="update at a fixed place, or choose by a certain mask with jnp.where"
+            + errors.OR_DRAW,
         )
 
 
@@ -428,8 +429,8 @@ def _elements(x: Any, indices: Any, updates: Any) -> Any:
 def _too_general(operands: Any) -> UnsupportedMoments:
     return UnsupportedMoments(
         "an update of single elements, or of the same ones more than once",
-        sites=sites_of(*operands),
+        sites=errors.sites_of(*operands),
         remedy="update a slice, or different rows of one axis; choose elements by a certain mask "
         "with jnp.where, and sum groups by a product with a certain matrix of zeros and ones"
-        + OR_DRAW,
+        + errors.OR_DRAW,
     )

@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus import UnsupportedMoments, errors
 from moment_calculus.operations import catalogue as ops
-from moment_calculus.values import Deferred, Value
-from moment_calculus.values.deferred import Composite
+from moment_calculus.values import Composite, Deferred, Value
 from numpyro_moments.rules.table import moment_rule, refused, register_made
 
 
@@ -28,7 +27,7 @@ def convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
             sites=x.sites,
             remedy="keep a floating-point dtype, e.g. (h > 0).astype(h.dtype); in place of a "
             "branch of jax.lax.cond that a random value decides, compute both and choose by "
-            "jnp.where" + OR_DRAW,
+            "jnp.where" + errors.OR_DRAW,
         )
     value = x.number if isinstance(x, ops.Condition | ops.Bits) else x
     if _dtype(value) == new_dtype:

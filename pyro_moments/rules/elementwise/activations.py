@@ -6,8 +6,8 @@ from typing import Any
 
 import torch.nn.functional as F
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
-from moment_calculus.likelihoods.classes.mixtures import is_complementary
+from moment_calculus import UnsupportedMoments, errors
+from moment_calculus.likelihoods import is_complementary
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.moves import on_meta
@@ -67,7 +67,7 @@ def _refuse_random(**parameters: Any) -> None:
             raise UnsupportedMoments(
                 f"the parameter {name} is random",
                 sites=parameter.sites,
-                remedy=f"make {name} certain" + OR_DRAW,
+                remedy=f"make {name} certain" + errors.OR_DRAW,
             )
 
 
@@ -163,7 +163,7 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     _refuse_random(min=min, max=max)
-    if _are_probabilities(input) and called_by("torch.distributions.utils"):
+    if _are_probabilities(input) and errors.called_by("torch.distributions.utils"):
         return input  # which torch keeps away from zero
     input = input.gaussian() if isinstance(input, ops.Softmax) else input
     if any(_is_array(bound) for bound in (min, max)):
@@ -202,7 +202,7 @@ def heaviside(input: Value, values: Any = None) -> Value:
         raise UnsupportedMoments(
             "the value of the step at zero is random",
             sites=values.sites,
-            remedy="make it certain; at a random argument it does not matter" + OR_DRAW,
+            remedy="make it certain; at a random argument it does not matter" + errors.OR_DRAW,
         )
     return ops.apply(ops.activation("heaviside"), input)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
-from moment_calculus.likelihoods.classes.mixtures import is_complementary
+from moment_calculus import UnsupportedMoments, errors
+from moment_calculus.likelihoods import is_complementary
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.elementwise.activations import as_numbers
@@ -81,14 +81,14 @@ def divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
         raise UnsupportedMoments(
             f"rounding_mode={rounding_mode!r} of a random value",
             sites=getattr(input, "sites", ()),
-            remedy="divide without rounding" + OR_DRAW,
+            remedy="divide without rounding" + errors.OR_DRAW,
         )
     return ops.divide(input, other)
 
 
 def _is_own_total(probabilities: Any, other: Any) -> bool:
     if ops.is_simplex(probabilities) or is_complementary(ops.unstacked(probabilities)):
-        return called_by("torch.distributions.categorical")
+        return errors.called_by("torch.distributions.categorical")
     both = isinstance(probabilities, ops.Softmax) and isinstance(other, ops.TotalProbability)
     return both and probabilities.source is other.source
 

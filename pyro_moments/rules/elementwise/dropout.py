@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus import UnsupportedMoments, errors
 from moment_calculus.operations import catalogue as ops
-from moment_calculus.values.propagation import Propagation
+from moment_calculus.values import Propagation
 from pyro_moments.rules.normalised import softmax
 from pyro_moments.rules.table import RULES, moment_rule, named
 
@@ -62,7 +62,7 @@ def _dropout(name: str) -> None:
                 "alpha dropout draws a random mask, and puts other numbers than zero in the place "
                 "of what it drops",
                 sites=getattr(input, "sites", ()),
-                remedy="use nn.Dropout, or call .eval() on the module" + OR_DRAW,
+                remedy="use nn.Dropout, or call .eval() on the module" + errors.OR_DRAW,
             )
         if not 0 < p <= 1:
             raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
@@ -124,7 +124,7 @@ def _gumbel_softmax(
         raise UnsupportedMoments(
             "a softmax of logits with Gumbel noise",
             sites=getattr(logits, "sites", ()),
-            remedy="use hard=True, which draws one class whatever tau is" + OR_DRAW,
+            remedy="use hard=True, which draws one class whatever tau is" + errors.OR_DRAW,
         )
     last = len(logits.shape) - 1
     if not hasattr(logits, "sites"):

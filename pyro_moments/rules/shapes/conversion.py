@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments, sites_of
+from moment_calculus import UnsupportedMoments, errors
 from moment_calculus.operations import catalogue as ops
-from moment_calculus.values import Deferred, Value
-from moment_calculus.values.deferred import Composite
+from moment_calculus.values import Composite, Deferred, Value
 from pyro_moments.rules.table import MeanCheck, moment_rule, refused
 
 
@@ -26,7 +25,7 @@ def _like(input: Value, probe: torch.Tensor) -> Value:
         raise UnsupportedMoments(
             f"a conversion of a random value to {probe.dtype}",
             sites=input.sites,
-            remedy="keep a floating-point dtype" + OR_DRAW,
+            remedy="keep a floating-point dtype" + errors.OR_DRAW,
         )
     if probe.dtype == own.dtype and probe.device == own.device:
         return input
@@ -84,7 +83,7 @@ def _certain(function: Any) -> Any:
         if any(hasattr(argument, "sites") for argument in (*args, *options.values())):
             raise UnsupportedMoments(
                 "a tensor filled with a random number",
-                sites=sites_of(*args, *options.values()),
+                sites=errors.sites_of(*args, *options.values()),
                 remedy="expand the random number instead",
             )
         plain = example_of(input).detach().new_empty(()).expand(tuple(input.shape))

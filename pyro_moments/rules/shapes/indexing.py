@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments, sites_of
+from moment_calculus import UnsupportedMoments, errors
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.conversion import example_of, positions
@@ -182,8 +182,9 @@ def index_put(
     if accumulate:
         raise UnsupportedMoments(
             "index_put with accumulate=True of a random value",
-            sites=sites_of(input, values),
-            remedy="sum groups by a product with a certain matrix of zeros and ones" + OR_DRAW,
+            sites=errors.sites_of(input, values),
+            remedy="sum groups by a product with a certain matrix of zeros and ones"
+            + errors.OR_DRAW,
         )
     if len(indices) == 1 and indices[0].ndim == 1:
         rows = torch.arange(input.shape[0], device=indices[0].device)[indices[0]]

@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus import UnsupportedMoments
 from moment_calculus.operations import catalogue as ops
-from moment_calculus.values import Value
-from moment_calculus.values.spread import broadcast_shape
+from moment_calculus.values import Value, broadcast_shape
 from pyro_moments.rules.table import MeanCheck, moment_rule, named
 
 

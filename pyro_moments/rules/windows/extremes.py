@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors import OR_DRAW
+from moment_calculus import errors
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.moves import axes_of, on_meta
@@ -60,18 +60,18 @@ refused(
     "aminmax",
     "the joint moments of random components in order are not known",
     "use amax and amin, or torch.maximum and torch.minimum where a few entries are compared"
-    + OR_DRAW,
+    + errors.OR_DRAW,
     summary="what puts entries in order, and name what serves instead",
 )
 refused(
     "argmax argmin",
     "the place of the largest or smallest of random entries is random",
-    "decide on the predictive moments instead, outside of the model" + OR_DRAW,
+    "decide on the predictive moments instead, outside of the model" + errors.OR_DRAW,
     summary="the place of the largest entry, which is random",
 )
 refused(
     "cumprod logcumsumexp",
     "the joint moments of cumulative products, or of their logarithms, are not known",
-    "take products of two values at a time, or torch.logsumexp of each part" + OR_DRAW,
+    "take products of two values at a time, or torch.logsumexp of each part" + errors.OR_DRAW,
     summary="cumulative products and cumulative logsumexp, and name what serves instead",
 )

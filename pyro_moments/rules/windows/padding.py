@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus import UnsupportedMoments, errors
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.conversion import example_of, positions
@@ -115,7 +115,8 @@ def interpolate(
         raise UnsupportedMoments(
             f"a resizing with mode={mode!r}",
             sites=input.sites,
-            remedy="use mode='nearest', or a transposed convolution with certain weights" + OR_DRAW,
+            remedy="use mode='nearest', or a transposed convolution with certain weights"
+            + errors.OR_DRAW,
         )
     count, device = len(input.shape) - 2, example_of(input).device
     sizes, factors = _of_axes(size, count), _of_axes(scale_factor, count)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from moment_calculus.numerics.arrays import constants
+from moment_calculus.numerics import constants
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.conversion import example_of, positions
