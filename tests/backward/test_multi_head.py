@@ -74,7 +74,7 @@ def as_function(make):
 def test_small_variances(name):
     program, weights = as_function(PROGRAMS[name])
     found = propagated(program, weights, 1e-5)
-    check_small_variances(program, weights, found, atol=1e-16, mean=1e-6)
+    check_small_variances(program, weights, found, atol=1e-16, mean=1e-7)
 
 
 def test_random_inputs_and_certain_weights():

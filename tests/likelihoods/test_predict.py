@@ -19,7 +19,7 @@ PREDICTIVES = {
 
 
 def close(actual, expected):
-    np.testing.assert_allclose(np.asarray(actual), np.asarray(expected), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(actual), np.asarray(expected), rtol=1e-5, atol=1e-6)
 
 
 def predictions(host, model):
@@ -52,14 +52,15 @@ def test_log_density_is_exact_for_linear_regression(host):
 
 
 def test_every_site_that_is_not_latent(host):
-    """Several observable sites, a deterministic one, and a factor, of which nothing is known."""
+    """Several observable sites, one with random noise, a deterministic one, and a factor."""
 
     def model(x, y=None):
         w = host.weight()
         mean = host.language.deterministic("mean", x @ w)
+        noise = host.language.sample("noise", host.dist.Gamma(2.0, 1.0))
         host.language.factor("penalty", -host.np.sum(w**2))
         with host.language.plate("data", len(x)):
-            host.language.sample("first", host.dist.Normal(mean, 0.5), obs=y)
+            host.language.sample("first", host.dist.Normal(mean, noise), obs=y)
             host.language.sample("second", host.dist.Normal(2 * mean, 0.5), obs=y)
 
     predict, _ = predictions(host, model)
