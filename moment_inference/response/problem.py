@@ -165,14 +165,7 @@ class Problem:
         return self.program.linearised(means)
 
     def quantities(self, of: Quantity, args: tuple, kwargs: Mapping[str, Any]) -> Quantities:
-        """Return the expectations of a site, or of a function of sites.
-
-        Args:
-            of: a site of the model, or the function.
-            args: positional arguments of the model; without any arguments those of the
-                data.
-            kwargs: its keyword arguments.
-        """
+        """Return the expectations of a site or function; without arguments, on the data."""
         with self.context():
             return Quantities.of(self.program, lambda each: each.expectation(of, args, kwargs))
 
@@ -204,12 +197,7 @@ class Problem:
             return model.quantity(of, arrays)
 
     def weights_of_data(self, datum: str | None) -> Perturbation:
-        """Return the perturbation of the weights of the data, under the key None.
-
-        Args:
-            datum: the plate whose elements they are; by default all around every
-                observation.
-        """
+        """Return the perturbation of the weights of the data, of a plate's elements."""
         if datum not in self._weights:  # kept, for influence and jackknife
             self._weights[datum] = self._perturbed_weights(datum)
         return self._weights[datum]

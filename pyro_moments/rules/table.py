@@ -184,13 +184,9 @@ def torch_functions(*names: str) -> tuple[Callable, ...]:
 
 
 def named_rule(names: str, *takes: type, summary: str = "") -> Callable[[Callable], Callable]:
-    """Register a rule for functions of these names and for their variants in place.
-
-    Args:
-        names: apart by spaces.
-        takes: types that the rule gets unchanged, but not in place.
-        summary: what is served, for a rule that a table made.
-    """
+    """Register a rule for functions of these names and for their variants in place."""
+    # Names are apart by spaces; types in ``takes`` come unchanged, but not in place; ``summary``
+    # says what a rule serves that a table made.
     ours = names.split()
     in_place = [f"__i{name[2:]}" if name.startswith("__") else f"{name}_" for name in ours]
 
