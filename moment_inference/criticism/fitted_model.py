@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -39,7 +39,8 @@ RESPONSE_ERRORS = (ValueError, UnsupportedMoments)
 class Posterior(ABC):
     """A guide, a linear response or finished chains, with a model and its arguments."""
 
-    framework: str
+    framework: ClassVar[str]
+    response_type: ClassVar[type[Response]]  # raises ValueError or UnsupportedMoments
     guide: Any  # None for chains and linear responses
 
     @abstractmethod
@@ -65,10 +66,6 @@ class Posterior(ABC):
     @abstractmethod
     def problem(self, objective: Any) -> Problem:
         """Return a guide and its model at the trained parameters, for linear response."""
-
-    @abstractmethod
-    def linear_response(self, problem: Any, tolerance: float) -> Response:
-        """Compute the linear response, or raise ValueError or UnsupportedMoments."""
 
     @abstractmethod
     def with_approximation(self, other: Any) -> Posterior:
@@ -172,7 +169,7 @@ class FittedModel:
     def response(self) -> Response | str:
         """Return the linear response, or why there is none."""
         try:
-            return self.posterior.linear_response(self._problem, TOLERANCE)
+            return self.posterior.response_type(self._problem, TOLERANCE)
         except RESPONSE_ERRORS as error:
             self.response_error = error
             return str(error)

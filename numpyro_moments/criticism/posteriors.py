@@ -65,7 +65,7 @@ class NumPyroPosterior(Posterior):
     draw: Callable[[int, Any], Draws]  # of a count and a key
     guide: Any = None
 
-    framework = "NumPyro"
+    framework, response_type = "NumPyro", LinearResponse
 
     def model_context(self) -> Any:
         """Return a context with the precision of the trained parameters."""
@@ -94,10 +94,6 @@ class NumPyroPosterior(Posterior):
     def problem(self, objective: Any) -> Problem:
         """Return guide and model at the trained parameters."""
         return Problem(TrainedProgram.of(self.program, objective))
-
-    def linear_response(self, problem: Problem, tolerance: float) -> LinearResponse:
-        """Compute the linear response."""
-        return LinearResponse(problem, tolerance)
 
     def with_approximation(self, other: Any) -> NumPyroPosterior:
         """Return a linear response, or chains, with the same model and arguments."""

@@ -44,7 +44,7 @@ class PyroPosterior(Posterior):
     guide: Any = None
     params: Mapping[str, Any] | None = None  # of a result of ``fit``
 
-    framework = "Pyro"
+    framework, response_type = "Pyro", LinearResponse
 
     def model_context(self) -> Any:
         """Return a context in which the model runs with the trained parameters."""
@@ -75,10 +75,6 @@ class PyroPosterior(Posterior):
         """Return guide and model at the trained parameters."""
         how = self.params, objective, self.context.use_float64
         return Problem(TrainedProgram.of(self.program, *how))
-
-    def linear_response(self, problem: Problem, tolerance: float) -> LinearResponse:
-        """Compute the linear response."""
-        return LinearResponse(problem, tolerance)
 
     def with_approximation(self, other: Any) -> PyroPosterior:
         """Return a linear response, or chains, with the same model and arguments."""

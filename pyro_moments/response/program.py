@@ -305,8 +305,7 @@ class TrainedProgram:
         """Return the program with other arguments, in its precision; with none as it is."""
         if not args and not kwargs:
             return self.program
-        given = args, dict(kwargs)
-        args, kwargs = to_float64(given) if self.fixed.has_float64 else given
+        args, kwargs = self.evaluation.cast_arguments(args, kwargs)
         return self.program._replace(args=args, kwargs=kwargs)
 
     def _moment_sites(
