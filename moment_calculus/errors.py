@@ -245,20 +245,20 @@ def at_line(line: Callable[[], tuple[str, int] | None]) -> Iterator[None]:
 
 def warn_user(message: str, category: type[Warning]) -> None:
     """Warn at the innermost line of the call stack that belongs to no library."""
-    place = _traced_place()
-    if place is None:
+    line = _traced_line()
+    if line is None:
         warnings.warn(message, category, stacklevel=_user_level())
     else:
-        warnings.warn_explicit(message, category, *place, registry=_shown)
+        warnings.warn_explicit(message, category, *line, registry=_shown)
 
 
 def current_line() -> str:
     """Return file and line of the user's program, also if it was traced earlier."""
-    place = _traced_place()
-    return calling_line() if place is None else f"{place[0]}:{place[1]}"
+    line = _traced_line()
+    return calling_line() if line is None else f"{line[0]}:{line[1]}"
 
 
-def _traced_place() -> tuple[str, int] | None:
+def _traced_line() -> tuple[str, int] | None:
     """Return file and line of a program that was traced earlier, None if there is none."""
     line = _line.get()
     return None if line is None else line()

@@ -183,8 +183,8 @@ def plot_comparison(
     axes = new_axes(axes, 3, figsize=(13, 3.8))
     of_means, of_scales, of_predictions = axes
     of_means.axhspan(-0.05, 0.05, color="0.9", label="± 0.05")
-    places, (difference, error) = np.arange(len(labels)), means
-    of_means.errorbar(places, difference, 2 * error, fmt=".", color=COLOURS[0], ecolor="0.6")
+    positions, (difference, error) = np.arange(len(labels)), means
+    of_means.errorbar(positions, difference, 2 * error, fmt=".", color=COLOURS[0], ecolor="0.6")
     of_means.set_title("Posterior means")
     of_means.set_ylabel("difference to NUTS, in its sd (± 2 MC errors)")
     of_means.legend(loc="upper left", frameon=False)

@@ -124,7 +124,7 @@ def mask_shape(shape: tuple[int, ...], axis: int, noise: str) -> tuple[int, ...]
     """Return the shape of one mask, which broadcasts with the weight; axis < 0."""
     if noise == "dropconnect":
         return shape
-    return tuple(n if place - len(shape) == axis else 1 for place, n in enumerate(shape))
+    return tuple(n if dimension - len(shape) == axis else 1 for dimension, n in enumerate(shape))
 
 
 def normal_divergence(loc: Array, p: Any, prior_mean: Any, prior_variance: Any) -> Array:

@@ -80,8 +80,8 @@ def _geometric_sums(size: int, correlation: Array) -> Array:
     powers = _powers(min(size, BLOCK) + 1, low)[1:]  # higher powers are below rounding
     zeros = xp.zeros_like(powers[:1])
     small = (1 - _padded(xp.concat([powers, zeros]), size)[:size]) / (1 - low)
-    places = xp.arange(1, size + 1, dtype=correlation.dtype, device=device(correlation))
-    large = xp.expm1(places * xp.log(high)) / xp.expm1(xp.log(high))
+    indices = xp.arange(1, size + 1, dtype=correlation.dtype, device=device(correlation))
+    large = xp.expm1(indices * xp.log(high)) / xp.expm1(xp.log(high))
     return xp.where(geometric_ratio(correlation) ** 2 < 0.5, small, large)
 
 
@@ -195,9 +195,9 @@ class Order:
     @property
     def ordered(self) -> tuple[int, ...]:
         """Return the shape of an event with the axis of the inputs moved to the end."""
-        places = list(self.shape)
-        places.append(places.pop(self.axis))
-        return tuple(places)
+        axes = list(self.shape)
+        axes.append(axes.pop(self.axis))
+        return tuple(axes)
 
 
 def site(
@@ -394,8 +394,8 @@ def _no_chain_error(
 
 def without_tiny_means(loc: Array) -> Array:
     """Replace initial locations below 1e-3 by fixed nonzero numbers up to 0.01."""
-    places = 1 + np.arange(math.prod(loc.shape)).reshape(tuple(loc.shape))
-    small = SMALL * (2 * (places * GOLDEN % 1) - 1)  # evenly spread, and none is zero
+    indices = 1 + np.arange(math.prod(loc.shape)).reshape(tuple(loc.shape))
+    small = SMALL * (2 * (indices * GOLDEN % 1) - 1)  # evenly spread, and none is zero
     return namespace(loc).where(abs(loc) < INSIGNIFICANT, constants(small, loc), loc)
 
 

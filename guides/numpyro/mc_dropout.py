@@ -56,7 +56,7 @@ def weights_of(
     contracted_axes: dict[str, int] = {}
     aliases = [(name, tuple(range(-jnp.ndim(latent[name]), 0))) for name in names]
     _follow_sites(jaxpr, [*aliases, *[None] * (len(jaxpr.invars) - len(names))], contracted_axes)
-    learnt = (name for place, name in enumerate(names) if _depends(jaxpr, place))
+    learnt = (name for index, name in enumerate(names) if _depends(jaxpr, index))
     return WeightSites(contracted_axes, frozenset(learnt))
 
 
@@ -64,9 +64,9 @@ def _is_array(site: dict) -> bool:
     return all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(site["value"]))
 
 
-def _depends(jaxpr: Any, place: int) -> bool:
-    """Return whether any output of a program depends on its input at ``place``."""
-    wanted = [number == place for number in range(len(jaxpr.outvars))]
+def _depends(jaxpr: Any, index: int) -> bool:
+    """Return whether any output of a program depends on its input at ``index``."""
+    wanted = [number == index for number in range(len(jaxpr.outvars))]
     return any(restricted(jaxpr, wanted)[1])
 
 
@@ -93,7 +93,7 @@ def _results(equation: Any, operands: list, contracted_axes: dict[str, int]) -> 
         return operands
     if name == "transpose":
         site, order = operands[0]
-        return [(site, tuple(order[place] for place in parameters["permutation"]))]
+        return [(site, tuple(order[axis] for axis in parameters["permutation"]))]
     for inner in programs_inside(equation):
         if len(inner.invars) == len(operands):  # calls, not the bodies of loops
             return _follow_sites(inner, operands, contracted_axes)

@@ -78,7 +78,9 @@ class _Contractions(TorchFunctionMode):
         if source is not None and (func in _SAME or func in _MOVES):
             _, name, order = source
             if func in _MOVES:
-                order = tuple(order[place] for place in _order(func, len(order), args[1:], kwargs))
+                order = tuple(
+                    order[dimension] for dimension in _order(func, len(order), args[1:], kwargs)
+                )
             self.known[id(result)] = result, name, order
         return result
 

@@ -352,7 +352,7 @@ class Rescaled(Activation):
         """Return where the function takes a value, and |dx/d level| there."""
         preimages = self.activation.preimages((level - self.shift) / self.outer)
         factor = abs(self.inner * self.outer)
-        return tuple((place / self.inner, stretch / factor) for place, stretch in preimages)
+        return tuple((location / self.inner, stretch / factor) for location, stretch in preimages)
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""

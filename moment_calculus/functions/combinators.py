@@ -121,9 +121,9 @@ def merge_knots(*knots: Knots) -> Knots:
     """Return the knots of several functions, equal numbers once."""
     union: dict[Any, Any] = {}
     for knot in (knot for part in knots for knot in part):
-        place, width = knot if isinstance(knot, tuple) else (knot, 1.0)
-        plain = isinstance(place, int | float) and isinstance(width, int | float)
-        union.setdefault((place, width) if plain else id(knot), knot)
+        location, width = knot if isinstance(knot, tuple) else (knot, 1.0)
+        plain = isinstance(location, int | float) and isinstance(width, int | float)
+        union.setdefault((location, width) if plain else id(knot), knot)
     return tuple(union.values())
 
 
@@ -238,7 +238,7 @@ class Scaled(PreimagesFromParts, Activation):
     def preimages(self, level: Any) -> Preimages:
         """Return where f takes (level − shift) / scale, and |dx/d level| there."""
         preimages = self.policy.preimages(self.inner, (level - self.shift) / self.scale)
-        return tuple((place, stretch / abs(self.scale)) for place, stretch in preimages)
+        return tuple((location, stretch / abs(self.scale)) for location, stretch in preimages)
 
     def with_arrays_moved(self, move: Move, shape: tuple[int, ...]) -> Scaled:
         """Return the function with its arrays rearranged."""

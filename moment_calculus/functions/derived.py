@@ -48,7 +48,7 @@ class Derived(Delegating):
         """Return the gain by the rule or its mean, no larger than its variance allows."""
         if "gain" in self.missing:
             ones = namespace(mean).ones_like(mean)
-            gain = transposed(lambda place: self.expectation(place, variance), mean, ones)
+            gain = transposed(lambda point: self.expectation(point, variance), mean, ones)
         else:
             gain = self.function.gain(mean, variance)
         return gain * shrunk(self.moments(mean, variance)[1], gain * gain * variance)[0]

@@ -15,45 +15,45 @@ from moment_calculus.numerics.arrays import Array
 class Moved(Delegating):
     """The function g(x − c)."""
 
-    def __init__(self, function: Any, place: float) -> None:
+    def __init__(self, function: Any, location: float) -> None:
         super().__init__(function)
-        self.place = place
+        self.location = location
 
     @property
     def knots(self) -> tuple[Any, ...]:  # type: ignore[override]
         """Return the knots of g, moved."""
         return tuple(
-            (knot[0] + self.place, knot[1]) if isinstance(knot, tuple) else knot + self.place
+            (knot[0] + self.location, knot[1]) if isinstance(knot, tuple) else knot + self.location
             for knot in self.function.knots
         )
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""
-        return self.function(x - self.place)
+        return self.function(x - self.location)
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Return the mean and the variance of g at the distance from c."""
-        return self.function.moments(mean - self.place, variance)
+        return self.function.moments(mean - self.location, variance)
 
     def expectation(self, mean: Array, variance: Array) -> Array:
         """Return the mean of g at the distance from c."""
-        return self.function.expectation(mean - self.place, variance)
+        return self.function.expectation(mean - self.location, variance)
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
         """Return the Hermite coefficients of g at the distance from c."""
-        return self.function.hermite(mean - self.place, variance, order)
+        return self.function.hermite(mean - self.location, variance, order)
 
     def gain(self, mean: Array, variance: Array) -> Array:
         """Return the expected derivative of g at the distance from c."""
-        return self.function.gain(mean - self.place, variance)
+        return self.function.gain(mean - self.location, variance)
 
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
         """Return the covariance of every pair by g at the distances from c."""
-        return self.function.pair_covariance(mean - self.place, variance, covariance)
+        return self.function.pair_covariance(mean - self.location, variance, covariance)
 
     def dvi_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
         """Return the approximate covariance of every pair by g at the distances from c."""
-        return self.function.dvi_covariance(mean - self.place, variance, covariance)
+        return self.function.dvi_covariance(mean - self.location, variance, covariance)
 
 
 def image_parts(function: Any) -> tuple[Activation, Callable[[Any], Any]] | None:
@@ -64,8 +64,8 @@ def image_parts(function: Any) -> tuple[Activation, Callable[[Any], Any]] | None
         return ReLU(), lambda inner: inner
     if not isinstance(function, PiecewiseLinear) or len(function.knots) != 1:
         return None
-    (place,), jump = function.knots, sum(function.jumps)
+    (location,), jump = function.knots, sum(function.jumps)
     corner = corner_at_zero(jump, function.slopes, function.origin)
     if corner is None or corner == function:
         return None
-    return corner, lambda inner: Moved(inner, place) if place else inner
+    return corner, lambda inner: Moved(inner, location) if location else inner

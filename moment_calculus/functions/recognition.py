@@ -248,13 +248,13 @@ def recognise_piecewise_linear(function: Any) -> Activation | None:
 
 
 def _sorted_knots(knots: tuple[Any, ...]) -> list[float] | None:
-    places = [knot[0] if isinstance(knot, tuple) else knot for knot in knots] or [0.0]
-    if not all(isinstance(place, int | float) for place in places):
+    locations = [knot[0] if isinstance(knot, tuple) else knot for knot in knots] or [0.0]
+    if not all(isinstance(location, int | float) for location in locations):
         return None
     numbers: list[float] = []
-    for place in sorted(float(place) for place in places if math.isfinite(place)):
-        if not numbers or place - numbers[-1] > 1e-9 * max(1.0, abs(place)):
-            numbers.append(place)
+    for location in sorted(float(location) for location in locations if math.isfinite(location)):
+        if not numbers or location - numbers[-1] > 1e-9 * max(1.0, abs(location)):
+            numbers.append(location)
     return numbers
 
 
@@ -388,7 +388,7 @@ NO_RECOGNITION = RecognitionPolicy(allowed=False, single=False)
 def preimages_of_levels(levels: Sequence[Any], inner: Any, policy: RecognitionPolicy) -> Preimages:
     """Map pairs (level, width) of f to pairs (x, |dx/d level| · width), f(x) = level."""
     return tuple(
-        (place, stretch * width)
+        (location, stretch * width)
         for level, width in levels
-        for place, stretch in policy.preimages(inner, level)
+        for location, stretch in policy.preimages(inner, level)
     )

@@ -279,22 +279,22 @@ def _peak_point(grid: Grid, log_density: Array) -> Array:
     terms = stop_gradient(log_density) + log_weights(grid.weights)
     xp = namespace(terms)
     terms = xp.where(xp.isnan(terms), -math.inf, terms)
-    place = xp.argmax(terms, axis=0, keepdims=True)
-    return _point_at(grid, terms, place)
+    index = xp.argmax(terms, axis=0, keepdims=True)
+    return _point_at(grid, terms, index)
 
 
 def _steepest_point(grid: Grid, probability: Array) -> Array:
     """Return the first driver's point where a probability changes most."""
     xp = namespace(probability)
     jumps = xp.abs(probability[1:] - probability[:-1])
-    place = xp.argmax(xp.where(xp.isnan(jumps), 0.0, jumps), axis=0, keepdims=True)
-    return (_point_at(grid, probability, place) + _point_at(grid, probability, place + 1)) / 2
+    index = xp.argmax(xp.where(xp.isnan(jumps), 0.0, jumps), axis=0, keepdims=True)
+    return (_point_at(grid, probability, index) + _point_at(grid, probability, index + 1)) / 2
 
 
-def _point_at(grid: Grid, like: Array, place: Array) -> Array:
+def _point_at(grid: Grid, like: Array, index: Array) -> Array:
     xp = namespace(like)
     points = xp.broadcast_to(stop_gradient(grid.points[0]), like.shape)
-    return xp.take_along_axis(points, place, axis=0)[0]
+    return xp.take_along_axis(points, index, axis=0)[0]
 
 
 def check_certain(**parameters: Any) -> None:

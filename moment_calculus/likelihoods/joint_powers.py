@@ -123,8 +123,8 @@ class Layout:
             permute(value, self._order) if self._order != tuple(range(len(self.shape))) else value
         )
         lead, last = self.vector_shape[:-1], self.vector_shape[-1]
-        places = [self.vector_axes.index(axis) for axis in self._nontrivial_axes]
-        size = value.shape[len(lead) + places[0]] if places else 1
+        indices = [self.vector_axes.index(axis) for axis in self._nontrivial_axes]
+        size = value.shape[len(lead) + indices[0]] if indices else 1
         value = reshape(
             value, (*value.shape[: len(lead)], *([size] if self._nontrivial_axes else ()))
         )
@@ -302,11 +302,11 @@ def _share(one: ObservedSite, other: ObservedSite) -> bool:
 def _of_data(site: ObservedSite, terms: Array, datum: tuple[int, ...]) -> Array:
     """Return the sums of terms over all axes but those of the data."""
     xp, rank = namespace(terms), len(terms.shape)
-    places = sorted(axis - site.events + rank for axis in datum)
-    kept = [place for place in places if place >= 0]
-    rest = tuple(place for place in range(rank) if place not in kept)
+    dimensions = sorted(axis - site.events + rank for axis in datum)
+    kept = [dimension for dimension in dimensions if dimension >= 0]
+    rest = tuple(dimension for dimension in range(rank) if dimension not in kept)
     summed = xp.sum(terms, axis=rest) if rest else terms
-    missing = (1,) * (len(places) - len(kept))
+    missing = (1,) * (len(dimensions) - len(kept))
     return xp.reshape(summed, (*missing, *summed.shape)) if missing else summed
 
 

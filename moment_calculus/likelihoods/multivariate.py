@@ -117,14 +117,14 @@ def _distance(second: Array, coordinates: Gaussian) -> Array:
     sinh_squared = double * xp.sinh(mean) ** 2 + xp.expm1(2 * variance) / 2
     mixed = double * xp.sinh(2 * mean) / 2  # E sinh x cosh x
     moments = [[second[..., i, j] for j in range(size)] for i in range(size)]
-    places = zip(*np.tril_indices(size, -1), strict=True)
-    for place, (i, j) in enumerate(places):
+    entries = zip(*np.tril_indices(size, -1), strict=True)
+    for entry, (i, j) in enumerate(entries):
         row, other = moments[i], moments[j]
         fresh = [
-            cosh[..., place] * a - sinh[..., place] * b for a, b in zip(row, other, strict=True)
+            cosh[..., entry] * a - sinh[..., entry] * b for a, b in zip(row, other, strict=True)
         ]
-        grown = row[i] + sinh_squared[..., place] * (row[i] + other[j])
-        fresh[i] = grown - 2 * mixed[..., place] * row[j]
+        grown = row[i] + sinh_squared[..., entry] * (row[i] + other[j])
+        fresh[i] = grown - 2 * mixed[..., entry] * row[j]
         moments[i] = fresh
         for k in range(size):
             moments[k][i] = fresh[k]

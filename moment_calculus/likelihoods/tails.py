@@ -124,9 +124,9 @@ def _output(layer: Gaussian, step: LinearMap, coefficients: Array, chosen: range
 def _pulled_through(value: Gaussian, cotangent: Array, axes: tuple) -> Output | None:
     """Follow the inputs of a linear step back, to one layer; others may not depend on it."""
     step, ends, others = value.step, list[Output](), list[Gaussian]()
-    for place, source in enumerate(step.inputs):
-        moved = tuple([step.same_rows(value, place, axis) for axis in axes])
-        pulled = None if None in moved else step.pull(value, place, cotangent)
+    for input_index, source in enumerate(step.inputs):
+        moved = tuple([step.same_rows(value, input_index, axis) for axis in axes])
+        pulled = None if None in moved else step.pull(value, input_index, cotangent)
         end = None if pulled is None else _pulled(source, pulled, moved)
         if end is None:
             others.append(source)

@@ -94,7 +94,7 @@ def axis_moved(array: Array, source: int, target: int) -> Array:
     source, target = source % rank, target % rank
     if source == target:
         return array
-    order = [place for place in range(rank) if place != source]
+    order = [axis for axis in range(rank) if axis != source]
     order.insert(target, source)
     return namespace(array).permute_dims(array, tuple(order))
 
@@ -187,13 +187,13 @@ def squared_products(x: Array, vector: Array) -> Array:
 def _in_blocks(x: Array, vector: Array) -> tuple[Array, Pullback]:
     """Square one block after another, also in the backward pass, in the processor's cache."""
     size = max(1, LARGE * BLOCK // x.shape[-1])
-    places = [slice(start, start + size) for start in range(0, len(x), size)]
+    chunks = [slice(start, start + size) for start in range(0, len(x), size)]
 
     def pullback(slope: Array) -> tuple[Array | None, Array]:
-        by_vector = sum((x[rows] * x[rows]).mT @ slope[rows] for rows in places)
+        by_vector = sum((x[rows] * x[rows]).mT @ slope[rows] for rows in chunks)
         return (2 * x * slope[:, None] * vector if x.requires_grad else None), by_vector
 
-    return namespace(x).concat([(x[rows] * x[rows]) @ vector for rows in places]), pullback
+    return namespace(x).concat([(x[rows] * x[rows]) @ vector for rows in chunks]), pullback
 
 
 _eager_squared_products = with_pullback(_in_blocks, lambda x, vector: (x * x) @ vector)

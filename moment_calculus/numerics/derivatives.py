@@ -387,13 +387,13 @@ def _in_pieces(function: Callable[..., Any], tensors: Sequence[Any], room: int =
     results: list[Any] = []
     pieces = zip(*(tensor.view(-1).split(size) for tensor in tensors), strict=True)
     single = False
-    for place, piece in enumerate(pieces):
+    for index, piece in enumerate(pieces):
         outputs = function(*piece)
         single = not isinstance(outputs, tuple)
         for i, output in enumerate(as_tuple(outputs)):
-            if place == 0:
+            if index == 0:
                 results.append(output.new_empty(shape))
-            results[i].view(-1)[place * size : place * size + len(output)] = output
+            results[i].view(-1)[index * size : index * size + len(output)] = output
     return results[0] if single else tuple(results)
 
 

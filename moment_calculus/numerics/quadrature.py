@@ -62,15 +62,15 @@ def legendre(points: int) -> tuple[np.ndarray, np.ndarray]:
 @functools.cache
 def unit_legendre(points: int) -> tuple[tuple[float, float], ...]:
     """Return pairs of nodes and weights of the Gauss-Legendre rule on [0, 1]."""
-    places, weights = legendre(points)
-    return tuple(zip(((places + 1) / 2).tolist(), (weights / 2).tolist(), strict=True))
+    nodes, weights = legendre(points)
+    return tuple(zip(((nodes + 1) / 2).tolist(), (weights / 2).tolist(), strict=True))
 
 
 @functools.cache
 def gauss_hermite(points: int) -> tuple[np.ndarray, np.ndarray]:
     """Return nodes and weights of the Gauss-Hermite rule for a standard normal variable."""
-    places, weights = np.polynomial.hermite_e.hermegauss(points)
-    return places, weights / weights.sum()
+    nodes, weights = np.polynomial.hermite_e.hermegauss(points)
+    return nodes, weights / weights.sum()
 
 
 @functools.cache
@@ -78,9 +78,9 @@ def trapezoidal(count: int, edge: float) -> tuple[np.ndarray, np.ndarray]:
     """Return evenly spaced nodes in ±edge and their weights for a standard normal variable."""
     # For analytic functions its error falls exponentially with the number of nodes
     # (Trefethen and Weideman 2014).
-    places = np.linspace(-edge, edge, count)
-    weights = np.exp(-0.5 * places**2)
-    return places, weights / weights.sum()
+    nodes = np.linspace(-edge, edge, count)
+    weights = np.exp(-0.5 * nodes**2)
+    return nodes, weights / weights.sum()
 
 
 @functools.cache
@@ -99,8 +99,8 @@ def _near(knot: Any, mean: Array, scale: Array) -> Array:
     # one, or a pair of a place and another scale; places are numbers or arrays
     # broadcastable to the mean.
     xp = namespace(mean)
-    place, width = knot if isinstance(knot, tuple) else (knot, 1.0)
-    edges = (place + _ramp(OFFSETS, mean) * width - mean) / scale
+    location, width = knot if isinstance(knot, tuple) else (knot, 1.0)
+    edges = (location + _ramp(OFFSETS, mean) * width - mean) / scale
     # a knot that is nowhere (NaN, from an inverse that does not exist) goes to the end
     return xp.clip(xp.where(edges == edges, edges, REACH), min=-REACH, max=REACH)
 
@@ -227,21 +227,21 @@ def log_mean_exp(exponents: Array, weights: Array, axes: int = 1) -> Array:
     to one. Where no g exceeds the mean by more than one, it is log(1 + E[e^(g − E g) −
     1]) + E g, in which nothing cancels; elsewhere it is the logsumexp.
     """
-    xp, places = namespace(exponents), tuple(range(axes))
-    shares = weights / xp.sum(weights, axis=places, keepdims=True)
+    xp, grid_axes = namespace(exponents), tuple(range(axes))
+    shares = weights / xp.sum(weights, axis=grid_axes, keepdims=True)
     terms = xp.where(shares > 0, shares * stop_gradient(exponents), 0 * shares)
-    centre = xp.sum(terms, axis=places, keepdims=True)  # its gradient would cancel
+    centre = xp.sum(terms, axis=grid_axes, keepdims=True)  # its gradient would cancel
     centre = xp.where(xp.isfinite(centre), centre, xp.zeros_like(centre))
     rises = exponents - centre
-    moderate = xp.all((rises <= 1) | (shares <= 0), axis=places)
+    moderate = xp.all((rises <= 1) | (shares <= 0), axis=grid_axes)
     capped = xp.where(rises <= 1, rises, xp.ones_like(rises))
-    close = xp.sum(xp.where(shares > 0, shares * xp.expm1(capped), 0 * shares), axis=places)
+    close = xp.sum(xp.where(shares > 0, shares * xp.expm1(capped), 0 * shares), axis=grid_axes)
     close = xp.where(moderate, close, xp.zeros_like(close))
     small = xp.log1p(close) + xp.reshape(centre, close.shape)
     # Weights underflow in single precision; −∞ throughout an axis would make its sum NaN.
     positive = shares > 0
     logs = log_weights(xp.where(positive, shares, xp.ones_like(shares)))
     wide = xp.where(positive, exponents + logs, -1e30 * xp.ones_like(exponents))
-    for _ in places:
+    for _ in grid_axes:
         wide = logsumexp(wide, axis=0)
     return xp.where(moderate, small, wide)

@@ -59,9 +59,9 @@ def _powers(mean: Array, scale: Array, order: int) -> list[Array]:
     For m ≤ 0 they are divided by the normal density at m/σ.
     """
     xp, positive, squared = namespace(mean), mean > 0, scale * scale
-    place = xp.abs(mean) / scale
-    unit = xp.where(positive, pdf(place), xp.ones_like(place))
-    zeroth, first, second = (unit * tail for tail in scaled_tail_moments(place))
+    ratio = xp.abs(mean) / scale
+    unit = xp.where(positive, pdf(ratio), xp.ones_like(ratio))
+    zeroth, first, second = (unit * tail for tail in scaled_tail_moments(ratio))
     powers = [
         xp.where(positive, 1 - zeroth, zeroth),
         scale * first + xp.clip(mean, min=0.0),

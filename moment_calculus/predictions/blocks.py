@@ -180,8 +180,8 @@ def sum_of_rows(rows: Rows, size: int | None) -> Any:
     """Return a sum over rows, of so many at once; None: of all of them."""
     if size is None:
         return rows.predict(None)
-    places = np.arange(rows.count or 0)
-    return sum(rows.predict(places[at : at + size]) for at in range(0, len(places), size))
+    indices = np.arange(rows.count or 0)
+    return sum(rows.predict(indices[at : at + size]) for at in range(0, len(indices), size))
 
 
 def _size_of_blocks(limit: float, used: float, rows: Rows) -> int:
@@ -325,9 +325,9 @@ class BlockedSite(PredictedSite):
             ask(
                 self._again(block),
                 *(self._cut(value, block) for value in values),
-                *(each[place] for each in keys),
+                *(each[index] for each in keys),
             )
-            for place, block in enumerate(blocks)
+            for index, block in enumerate(blocks)
         ]
         if isinstance(answers[0], tuple):
             return tuple(self._joined(list(part), axes) for part in zip(*answers, strict=True))

@@ -21,7 +21,7 @@ def channel_statistics(value: Value, axis: int) -> tuple[Array, Array]:
     gaussian = value.gaussian()
     mean, variance = gaussian.mean, gaussian.variance
     xp, rank = namespace(mean), len(mean.shape)
-    others = tuple(place for place in range(rank) if place != axis % rank)
+    others = tuple(dimension for dimension in range(rank) if dimension != axis % rank)
     centre = xp.mean(mean, axis=others, keepdims=True)
     spread = xp.mean(xp.broadcast_to(variance, mean.shape) + (mean - centre) ** 2, axis=others)
     return xp.reshape(centre, (-1,)), spread
@@ -48,7 +48,7 @@ def check_variances(name: str, variance: Array) -> None:
     """Raise if a channel of a layer is the same for all data."""
     xp = namespace(variance)
     bad = [
-        place for place, value in enumerate(variance) if not bool(xp.isfinite(value) & (value > 0))
+        index for index, value in enumerate(variance) if not bool(xp.isfinite(value) & (value > 0))
     ]
     if bad:
         raise ValueError(

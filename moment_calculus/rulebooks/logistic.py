@@ -50,9 +50,9 @@ def _piecewise_exponential(mean: Array, variance: Array) -> Array:
     """Return the mean of the distribution function of a Laplace law."""
     xp, scale = namespace(mean), safe_scale(variance)
 
-    def side(place: Array) -> Array:
-        exponent = LAPLACE * place + 0.5 * LAPLACE**2 * variance
-        return 0.5 * xp.exp(exponent + log_ndtr((-place - LAPLACE * variance) / scale))
+    def side(ratio: Array) -> Array:
+        exponent = LAPLACE * ratio + 0.5 * LAPLACE**2 * variance
+        return 0.5 * xp.exp(exponent + log_ndtr((-ratio - LAPLACE * variance) / scale))
 
     return cdf(mean / scale) + side(mean) - side(-mean)
 

@@ -62,12 +62,12 @@ _THREE = {
 SINGLE_LIMIT = -50.0
 
 
-def _gate(place: Array) -> Array:
+def _gate(ratio: Array) -> Array:
     """Return S(place)."""
-    xp, share = namespace(place), expit(place)
+    xp, share = namespace(ratio), expit(ratio)
     if not is_single_precision(share):
         return share
-    return xp.where(place > SINGLE_LIMIT, share, 0.0 * share)
+    return xp.where(ratio > SINGLE_LIMIT, share, 0.0 * share)
 
 
 def _line(slope: Any, level: Any, x: Array) -> Any:
@@ -90,15 +90,15 @@ class _Gated(Delegating):
 
     def _shares(self, mean: Array) -> list[Array]:
         """Return the expectation of every gate."""
-        places = [self.sharpness * (mean - knot) for knot in self.places]
+        ratios = [self.sharpness * (mean - knot) for knot in self.places]
         # S(a) − S(b) = S(a) S(−b) (1 − exp(b − a)) for two neighbouring knots
         between = [
             _gate(a) * _gate(-b) * -math.expm1(self.sharpness * (low - high))
             for a, b, low, high in zip(
-                places, places[1:], self.places, self.places[1:], strict=False
+                ratios, ratios[1:], self.places, self.places[1:], strict=False
             )
         ]
-        return [_gate(-places[0]), *between, _gate(places[-1])]
+        return [_gate(-ratios[0]), *between, _gate(ratios[-1])]
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Return E Σ z (a x + b) and its variance; the function and zero where x is certain."""

@@ -36,8 +36,8 @@ def ancestors(
     while waiting:
         current = waiting.pop()
         yield current
-        for place, source in enumerate(current.step.inputs):
-            allowed = follow_input is None or follow_input(current, place)
+        for input_index, source in enumerate(current.step.inputs):
+            allowed = follow_input is None or follow_input(current, input_index)
             if source.serial not in seen and allowed:
                 seen.add(source.serial)
                 waiting.append(source)
@@ -83,9 +83,9 @@ def _last_rearrangements(value: Gaussian, sites: frozenset[str]) -> set[tuple[st
     """Return pairs of a site and the last ancestor that rearranged elements of the site."""
     rearrangements: set[tuple[str, int]] = set()
 
-    def follow_input(current: Gaussian, place: int) -> bool:
-        source = current.step.inputs[place]
-        if current.step.follows(place):
+    def follow_input(current: Gaussian, input_index: int) -> bool:
+        source = current.step.inputs[input_index]
+        if current.step.follows(input_index):
             return bool(source.sites & sites)
         rearrangements.update((site, current.serial) for site in source.sites & sites)
         return False

@@ -151,14 +151,16 @@ class Query:
     def by_inputs(self, value: Gaussian, other: Gaussian) -> Array | None:
         """Return Cov(value, other) by the inputs of the value; None if it has none, or unknown."""
         step = value.step
-        shared = [place for place, source in enumerate(step.inputs) if overlap(source, other)]
+        shared = [
+            input_index for input_index, source in enumerate(step.inputs) if overlap(source, other)
+        ]
         if not step.inputs or not all(map(step.follows, shared)):
             return None  # before anything is computed: the way back may be long
         total: Any = self.second_order(value, other) if isinstance(step, Product) else 0.0
         query = self._behind(step)
-        for place in shared if total is not None else ():
-            cross = query.cross(step.inputs[place], other)
-            term = None if cross is None else step.through(place, cross)
+        for input_index in shared if total is not None else ():
+            cross = query.cross(step.inputs[input_index], other)
+            term = None if cross is None else step.through(input_index, cross)
             if term is None:
                 return None
             total = total + term
@@ -180,13 +182,13 @@ class Query:
         # curved ones
         bends = step.quadratic and (step.function is None or not _has_nonlinear_factors(left))
         total: Any = self._isserlis(left, right) if bends else 0.0
-        for place, source in enumerate(step.inputs if total is not None else ()):
+        for input_index, source in enumerate(step.inputs if total is not None else ()):
             if not overlap(source, left):
                 continue
             part = self.second_order(left, source)
             if isinstance(part, float):
                 continue
-            term = None if part is None else step.through(place, transpose(part))
+            term = None if part is None else step.through(input_index, transpose(part))
             if term is None:
                 return None
             total = total + transpose(term)

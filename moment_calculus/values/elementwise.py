@@ -71,7 +71,7 @@ class Affine(OfOneSource, KnowsLags, Rewritable, Switched):
             return self.scale
         return namespace(self.source.mean).broadcast_to(self.scale, self.source.shape)
 
-    def through(self, place: int, cross: Array) -> Array | None:
+    def through(self, input_index: int, cross: Array) -> Array | None:
         """Return the covariance, scaled; None if the scale and its batch do not broadcast."""
         if isinstance(self.scale, int | float):
             return cross if self.identity else cross * self.scale
@@ -80,7 +80,7 @@ class Affine(OfOneSource, KnowsLags, Rewritable, Switched):
             return None
         return rows_scaled(cross, self.gain, self.source.axis)
 
-    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+    def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:
         """Return the cotangent, scaled."""
         return cotangent if self.identity else cotangent * self.scale
 
@@ -231,7 +231,7 @@ class Applied(KnowsLags, Rewritable):
         function = with_rule_book(base, activation)
         return function.hermite(base.mean, base.variance, order)
 
-    def through(self, place: int, cross: Array) -> Array | None:
+    def through(self, input_index: int, cross: Array) -> Array | None:
         """Return the covariance scaled by E f′ (Stein's lemma); None if they do not broadcast."""
         base = self.function[0]
         if not broadcasts(batch_shape(base.shape, base.axis), tuple(cross.shape[:-2])):
@@ -252,7 +252,7 @@ class Applied(KnowsLags, Rewritable):
         """Return the factor by which a cotangent passes."""
         return self._derivatives(value)[0]
 
-    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+    def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:
         """Return the cotangent scaled by E f′ (Stein's lemma)."""
         return cotangent * self.passed_gain(value)
 

@@ -210,11 +210,11 @@ def _lag(value: Gaussian, offset: Offset) -> Array | None:
         return covariance
     if along_features(value, offset):
         return _of_features(value, offset)
-    places = [place for place, apart in enumerate(offset) if apart]
-    if value.propagation.is_backward and len(places) == 1:
-        along = Along(places[0] - len(offset))
+    indices = [index for index, apart in enumerate(offset) if apart]
+    if value.propagation.is_backward and len(indices) == 1:
+        along = Along(indices[0] - len(offset))
         if (covariances := along.covariances(value)) is not None:
-            return along.at(covariances, offset[places[0]])
+            return along.at(covariances, offset[indices[0]])
     covariance = _of_step(value, Pairs.at(offset, value.shape))
     return None if covariance is None else covariance[0]
 

@@ -91,11 +91,11 @@ class MapStep(Step):
     # x and the expected M [outputs, inputs], if the value is M x plus noise
     expected_map: tuple[Any, Any] | None = None
 
-    def outer_inputs(self, value: Any, place: int) -> Array | None:
+    def outer_inputs(self, value: Any, input_index: int) -> Array | None:
         """The mean of x [..., in], if the value is M x for the input M [out, in]; else None."""
         return None
 
-    def pull_rows(self, value: Any, place: int, cotangent: Array, axis: int) -> Array | None:
+    def pull_rows(self, value: Any, input_index: int, cotangent: Array, axis: int) -> Array | None:
         """The summands of :meth:`.Step.pull`, one for each element of an axis that is mixed.
 
         [n, elements along the axis, *shape of the input], or wider; None if that is unknown.

@@ -56,7 +56,7 @@ def broadcasts(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
 def rank_of_batch(shape: tuple[int, ...], axis: int | None) -> int:
     """Return the number of axes without the feature axis and leading axes of size one."""
     batch = batch_shape(shape, axis)
-    return next((len(batch) - place for place, size in enumerate(batch) if size > 1), 0)
+    return next((len(batch) - index for index, size in enumerate(batch) if size > 1), 0)
 
 
 def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -188,7 +188,7 @@ def support_of_index(value: Any, key: Any) -> Support | None:
     return dict.fromkeys(source.sites, _mask(chosen))
 
 
-def _mask(places: Iterable[int]) -> int:
-    if isinstance(places, range) and abs(places.step) == 1 and places:
-        return ((1 << len(places)) - 1) << min(places[0], places[-1])
-    return sum(1 << place for place in places)
+def _mask(bits: Iterable[int]) -> int:
+    if isinstance(bits, range) and abs(bits.step) == 1 and bits:
+        return ((1 << len(bits)) - 1) << min(bits[0], bits[-1])
+    return sum(1 << bit for bit in bits)

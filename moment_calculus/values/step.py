@@ -145,55 +145,55 @@ class Step:
     nonlinear: bool = False
     quadratic: tuple[Any, Any, Array | None] | None = None
 
-    def follows(self, place: int) -> bool:
+    def follows(self, input_index: int) -> bool:
         """Whether :meth:`through` can carry the covariance of an input over to the value.
 
         Args:
-            place: index of the input.
+            input_index: index of the input.
         """
         return self.identity or type(self).through is not Step.through
 
-    def through(self, place: int, cross: Array) -> Array | None:
+    def through(self, input_index: int, cross: Array) -> Array | None:
         """Carry Cov(input, ·) over to Cov(value, ·), both ``batch + [d, e]``; None if unknown.
 
         Args:
-            place: index of the input.
+            input_index: index of the input.
             cross: covariance of the input with another value.
         """
         return cross if self.identity else None
 
-    def pull(self, value: Any, place: int, cotangent: Array) -> Array | None:
+    def pull(self, value: Any, input_index: int, cotangent: Array) -> Array | None:
         """Carry a cotangent of the value over to an input; None if the step cannot.
 
         The transpose of :meth:`through`, from which it is derived here.
 
         Args:
             value: the value of this step.
-            place: index of the input.
+            input_index: index of the input.
             cotangent: [n, *shape of the value], the derivatives of n numbers by the value.
 
         Returns:
             [n, *shape of the input], or wider where the input was broadcast: the sums over
             such axes are left to the caller.
         """
-        if not self.follows(place):
+        if not self.follows(input_index):
             return None
-        source, batch = self.inputs[place], batch_shape(value.shape, value.axis)
+        source, batch = self.inputs[input_index], batch_shape(value.shape, value.axis)
         columns = features_last(cotangent, value.axis)
         xp, size = namespace(columns), 1 if source.axis is None else source.shape[source.axis]
         columns = axis_moved(columns, 0, -1)
         like = xp.zeros(
             (*batch, size, columns.shape[-1]), dtype=columns.dtype, device=device(columns)
         )
-        pulled = transposed(lambda cross: self.through(place, cross), like, columns)
+        pulled = transposed(lambda cross: self.through(input_index, cross), like, columns)
         return from_features_last(axis_moved(pulled, -1, 0), source.axis)
 
-    def same_rows(self, value: Any, place: int, axis: int) -> int | None:
+    def same_rows(self, value: Any, input_index: int, axis: int) -> int | None:
         """The axis of an input, element by element of which an axis of the value is computed.
 
         Args:
             value: the value of this step.
-            place: index of the input.
+            input_index: index of the input.
             axis: negative axis of the value.
 
         Returns:

@@ -110,8 +110,8 @@ def resample(
     """Resample ``count`` draws by smoothed importance weights p / q."""
     weights = draws.weights(log_joint)
     check_reliable(weights, draws.source, draws.values)
-    places = weights.resample_indices(generator, count)
-    values: dict[str, Any] = {name: value[places][None] for name, value in draws.flat.items()}
+    indices = weights.resample_indices(generator, count)
+    values: dict[str, Any] = {name: value[indices][None] for name, value in draws.flat.items()}
     return Draws(f"{draws.source}, resampled", values, resampled_by=str(weights))
 
 

@@ -25,8 +25,8 @@ def without_idle_units(layers: Sequence[Dense], between: Sequence[Function]) -> 
     """
     parts = list(layers)
     for _ in parts:  # a unit that goes may leave one before or behind it idle
-        for place, function in enumerate(between):
-            parts[place], parts[place + 1] = _joint(parts[place], parts[place + 1], function)
+        for index, function in enumerate(between):
+            parts[index], parts[index + 1] = _joint(parts[index], parts[index + 1], function)
     return parts
 
 

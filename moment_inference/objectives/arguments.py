@@ -78,7 +78,7 @@ def each_argument(
     change: Callable[[str, Any], Any],  # from the name of an argument and the argument
 ) -> tuple[tuple, dict[str, Any]]:
     """Return the arguments of a model, changed one by one."""
-    known = [*names, *(f"argument {place}" for place in range(len(names), len(data)))]
+    known = [*names, *(f"argument {index}" for index in range(len(names), len(data)))]
     args = tuple(change(name, part) for name, part in zip(known, data, strict=False))
     return args, {name: change(name, part) for name, part in by_name.items()}
 
@@ -90,7 +90,7 @@ def _inside(name: str, part: Any, made: Callable[[str, Any], Any]) -> Any:
     if isinstance(part, dict):
         return {key: made(f"{name}[{key!r}]", item) for key, item in part.items()}
     if type(part) in (tuple, list):
-        return type(part)(made(f"{name}[{place}]", item) for place, item in enumerate(part))
+        return type(part)(made(f"{name}[{index}]", item) for index, item in enumerate(part))
     return part
 
 

@@ -61,7 +61,7 @@ AUTOMATIC = {*GUIDES, "ELBO", "SVI", "MCMC", "Response"}
 
 def check_certain(verb: str, data: tuple, by_name: Mapping[str, Any]) -> None:
     """Raise TypeError for moments among the arguments of a model where they must be certain."""
-    parts = {**{f"argument {place}": part for place, part in enumerate(data)}, **by_name}
+    parts = {**{f"argument {index}": part for index, part in enumerate(data)}, **by_name}
     uncertain = [name for name, part in parts.items() if isinstance(part, Moments)]
     if uncertain and verb not in TAKE_MOMENTS:
         raise TypeError(

@@ -227,11 +227,11 @@ class Diagnosis(Observations):
         self, model: Callable, args: tuple, kwargs: dict, rows: int
     ) -> dict[str, tuple[int, ...]]:
         """Return the shapes of latent sites where each row of the arguments comes twice."""
-        places = np.tile(np.arange(rows), 2)
+        twice = np.tile(np.arange(rows), 2)
 
         def repeated(part: Any) -> Any:
             is_of_rows = isinstance(part, self.own) and [*getattr(part, "shape", ())][:1] == [rows]
-            return part[places] if is_of_rows else part
+            return part[twice] if is_of_rows else part
 
         return shapes_of(self.latent_sites(model, *self.mapped((args, kwargs), repeated)))
 

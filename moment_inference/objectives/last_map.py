@@ -35,8 +35,8 @@ def sites_before_the_last_map(parameters: Iterable[Value]) -> frozenset[str] | N
         if isinstance(value.step, Noise):
             return None
         factors = value.step.factors(value)
-        for place, source in enumerate(value.step.inputs):
-            if place in factors:
+        for input_index, source in enumerate(value.step.inputs):
+            if input_index in factors:
                 drawn |= source.sites
             else:
                 waiting.append(source)

@@ -130,7 +130,7 @@ class Observations(ABC):
         bad = np.argwhere(~np.isfinite(data))
         raise UnsupportedMoments(
             f"{what} has {len(bad)} {NOT_FINITE} element(s) of {data.size}, the first "
-            f"{place(bad[0])}",
+            f"{in_words(bad[0])}",
             remedy=REMEDY.format(mask=self.mask, nan_to_num=self.nan_to_num),
         ) from error
 
@@ -158,7 +158,7 @@ class Observations(ABC):
         raise UnsupportedMoments(
             f"the data of observed site '{site.name}'{argument} have {int(bad.sum())} element(s) "
             f"of {bad.size} that {site.family} does not take, the first {value[tuple(index)]} "
-            f"{place(index)}: it takes {allowed}",
+            f"{in_words(index)}: it takes {allowed}",
             remedy=remedy,
         )
 
@@ -171,7 +171,7 @@ class Observations(ABC):
         first = np.argwhere(at_end)[0]
         raise UnsupportedMoments(
             f"the data of observed site '{site.name}'{argument} have {int(at_end.sum())} "
-            f"element(s) of {at_end.size} that are 0 or 1, the first {place(first)}, where the "
+            f"element(s) of {at_end.size} that are 0 or 1, the first {in_words(first)}, where the "
             f"density of {site.family} is zero or infinite: move them inside, as by "
             "(y * (n - 1) + 0.5) / n of n rows",
             remedy="move them inside, or model them apart, by a Bernoulli site of 0, 1 and others",
@@ -239,12 +239,12 @@ def check_variances(variance: np.ndarray | None) -> None:
     if variance is not None and (variance < 0).any():
         first = np.argwhere(variance < 0)[0]
         raise ValueError(
-            f"a variance is negative, {variance[tuple(first)]} {place(first)}: pass variances, "
+            f"a variance is negative, {variance[tuple(first)]} {in_words(first)}: pass variances, "
             "which are squares of standard deviations"
         )
 
 
-def place(index: Any) -> str:
+def in_words(index: Any) -> str:
     """Describe the place of an element by row and column."""
     numbers = [int(part) for part in index]
     if len(numbers) == 1:

@@ -55,11 +55,11 @@ class ShuffledBatches(AllData):
 
     def indices(self, step: int) -> np.ndarray:
         """Return the rows of a step's mini-batch, [size]."""
-        epoch, place = divmod(step, self.per_epoch)
+        epoch, batch = divmod(step, self.per_epoch)
         if self._order[0] != epoch:
             random = np.random.default_rng([self.seed, epoch])
             self._order = epoch, random.permutation(self.rows)
-        return self._order[1][place * self.size : (place + 1) * self.size]
+        return self._order[1][batch * self.size : (batch + 1) * self.size]
 
     def arguments(self, step: int) -> Arguments:
         """Return the arguments of a step, the first being 0."""

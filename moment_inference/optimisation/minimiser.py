@@ -45,7 +45,7 @@ def newton(
     steps, tolerance = with_defaults(steps, tolerance, 500)
     outcome = initial_outcome(objective, start)
     outcome.has_small_decrement = False
-    size = outcome.place.size
+    size = outcome.point.size
     if size <= MAX_DENSE_PARAMETERS and not _moved_by_slopes_first(
         objective, outcome, steps, report
     ):
@@ -87,8 +87,8 @@ def _by_dense_hessians(
 ) -> Outcome:
     """Go on by Hessians until a step would gain nothing more."""
     with contextlib.suppress(FloatingPointError):  # the slopes may have found the optimum
-        current = Round(objective, outcome.place)
-        reason = convergence_reason(current, np.zeros_like(outcome.place))
+        current = Round(objective, outcome.point)
+        reason = convergence_reason(current, np.zeros_like(outcome.point))
         if reason and outcome.decrement is not None and outcome.decrement <= FOUND:
             outcome.stop(True, reason)
             return outcome
@@ -167,8 +167,8 @@ def _products_decrement(current: Round, position: np.ndarray, enough: float) -> 
 def _final_decrement(objective: DeterministicLoss, outcome: Outcome) -> Outcome:
     """Complete the decrement where the method stopped."""
     if not outcome.has_small_decrement:
-        origin = np.zeros_like(outcome.place)
-        outcome.decrement = _products_decrement(Round(objective, outcome.place), origin, np.inf)
+        origin = np.zeros_like(outcome.point)
+        outcome.decrement = _products_decrement(Round(objective, outcome.point), origin, np.inf)
     if outcome.converged and outcome.decrement == np.inf:
         outcome.stop(False, "no step lowers the loss any more, and its curvature is not positive")
     return outcome
@@ -309,41 +309,41 @@ class Minimiser:
         if self.method == "newton":  # which has looked at the curvature itself
             return False
         outcome = self.outcome
-        lower_point = step_off_saddle(self.objective, outcome.place, outcome.loss)
+        lower_point = step_off_saddle(self.objective, outcome.point, outcome.loss)
         if lower_point is None:
             return False
-        outcome.place, loss = lower_point
+        outcome.point, loss = lower_point
         outcome.losses.append(loss)
         outcome.steps += 1
         return True
 
     def values(self) -> dict[str, Any]:
         """Return the parameters by name."""
-        return self.values_at(self.outcome.place)
+        return self.values_at(self.outcome.point)
 
     def terms(self) -> dict[str, float]:
         """Return what each site contributes to the ELBO."""
-        return self.terms_at(self.outcome.place)
+        return self.terms_at(self.outcome.point)
 
     def held_out_log_likelihood(self) -> float:
         """Return the held-out log-likelihood."""
-        return self.score_at(self.outcome.place)
+        return self.score_at(self.outcome.point)
 
     def snapshot(self) -> np.ndarray:
         """Return a copy of the parameters."""
-        return self.outcome.place.copy()
+        return self.outcome.point.copy()
 
     def load_snapshot(self, snapshot: np.ndarray) -> None:
         """Restore parameters that :meth:`snapshot` returned."""
-        self.outcome.place = snapshot
+        self.outcome.point = snapshot
 
     def state(self) -> Any:
         """Return all that the next steps depend on."""
-        return {"place": self.outcome.place, "begun": self.outcome.first_full_step}
+        return {"place": self.outcome.point, "begun": self.outcome.first_full_step}
 
     def load_state(self, state: Any) -> None:
         """Continue from a state."""
-        self.outcome.place = np.asarray(state["place"])
+        self.outcome.point = np.asarray(state["place"])
         self.outcome.first_full_step = state["begun"]
 
     def finish(self, course: Course) -> None:
@@ -434,16 +434,16 @@ LENGTHS = (1.0, 0.25, 4.0)  # of the step off a saddle, in units of the scales
 
 
 def step_off_saddle(
-    objective: DeterministicLoss, place: np.ndarray, loss: float
+    objective: DeterministicLoss, point: np.ndarray, loss: float
 ) -> tuple[np.ndarray, float] | None:
-    """Return a lower place beside a saddle, with its loss; None if ``place`` is no saddle.
+    """Return a lower place beside a saddle, with its loss; None if ``point`` is no saddle.
 
     It takes at most 24 slopes for the least curvature, and six losses if that is
     negative. A place is a saddle only if the mean loss on both sides is lower by more
     than rounding, which excludes flat directions.
     """
-    current = Round(objective, place)
-    origin = np.zeros_like(place)
+    current = Round(objective, point)
+    origin = np.zeros_like(point)
     slope = current.value_and_slope(origin)[1]
     if not np.isfinite(slope).all():
         return None
@@ -453,7 +453,7 @@ def step_off_saddle(
     def product(direction: np.ndarray) -> np.ndarray:
         return (current.value_and_slope(small * direction)[1] - slope) / small
 
-    direction = negative_direction(product, place.size)
+    direction = negative_direction(product, point.size)
     if direction is None:
         return None
     seen = max(1e-9, ROUNDING * objective.precision) * abs(loss)
@@ -462,7 +462,7 @@ def step_off_saddle(
         losses = [current.value_and_slope(step)[0] for step in steps]
         if loss - sum(losses) / 2 > seen:  # on both sides: a slope lowers only one
             lower = int(np.argmin(losses))
-            return current.place(steps[lower]), losses[lower]
+            return current.point_at(steps[lower]), losses[lower]
     return None
 
 

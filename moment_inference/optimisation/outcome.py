@@ -147,7 +147,7 @@ class Course:
 class Outcome(Course):
     """The course of a deterministic method, and its present parameters."""
 
-    place: np.ndarray = field(default_factory=lambda: np.zeros(0))  # parameters, flat
+    point: np.ndarray = field(default_factory=lambda: np.zeros(0))  # parameters, flat
     first_full_step: int | None = None  # step with which all parameters begin to move
     has_small_decrement: bool = False  # whether the Newton decrement showed convergence
 

@@ -42,9 +42,9 @@ class DeterministicLoss:
         """Return the same objective, computed inside ``context()``."""
 
         def entering(function: Callable) -> Callable:
-            def run(*places: np.ndarray) -> Any:
+            def run(*points: np.ndarray) -> Any:
                 with context():
-                    return function(*places)
+                    return function(*points)
 
             return run
 
@@ -66,11 +66,11 @@ def cached(objective: DeterministicLoss) -> DeterministicLoss:
 def _cached(compute: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], Any]:
     last: dict[bytes, Any] = {}
 
-    def remembered(place: np.ndarray) -> Any:
-        key = place.tobytes()
+    def remembered(point: np.ndarray) -> Any:
+        key = point.tobytes()
         if key not in last:
             last.clear()
-            last[key] = compute(place)
+            last[key] = compute(point)
         return last[key]
 
     return remembered
@@ -84,7 +84,7 @@ class Round:
         self.units = objective.units(origin)
         self._cache: dict[bytes, dict[str, Any]] = {}
 
-    def place(self, position: np.ndarray) -> np.ndarray:
+    def point_at(self, position: np.ndarray) -> np.ndarray:
         """Return the parameters after steps in the units."""
         return self.origin + self.units * position
 
@@ -105,12 +105,12 @@ class Round:
         if np.array_equal(direction, -self.value_and_slope(position)[1]):
             # The decrement begins with this direction, and so does the next step.
             return self._cached_value(
-                "steepest", position, lambda place: self._along(place, direction)
+                "steepest", position, lambda point: self._along(point, direction)
             )
-        return self._along(self.place(position), direction)
+        return self._along(self.point_at(position), direction)
 
-    def _along(self, place: np.ndarray, direction: np.ndarray) -> np.ndarray:
-        product = self.units * self.objective.hessian_product(place, self.units * direction)
+    def _along(self, point: np.ndarray, direction: np.ndarray) -> np.ndarray:
+        product = self.units * self.objective.hessian_product(point, self.units * direction)
         # With NaN SciPy's conjugate gradients would never end; with zero they go to the
         # boundary.
         return product if np.isfinite(product).all() else np.zeros_like(product)
@@ -118,7 +118,7 @@ class Round:
     def units_changed(self, position: np.ndarray) -> bool:
         """Tell whether the units have changed by more than the factor DRIFT."""
         moving = self.units > 0
-        ratio = self.objective.units(self.place(position))[moving] / self.units[moving]
+        ratio = self.objective.units(self.point_at(position))[moving] / self.units[moving]
         return bool((np.maximum(ratio, 1 / ratio) > DRIFT).any())
 
     def _cached_value(self, name: str, position: np.ndarray, compute: Callable) -> Any:
@@ -128,7 +128,7 @@ class Round:
             self._cache = dict([*self._cache.items()][-1:])
         results = self._cache.setdefault(key, {})
         if name not in results:
-            results[name] = compute(self.place(position))
+            results[name] = compute(self.point_at(position))
         return results[name]
 
 
@@ -154,7 +154,7 @@ def initial_outcome(
     if not np.isfinite(first):
         explain()
         raise ValueError(f"the loss at the start is {first}: begin elsewhere, or scale the data")
-    return Outcome([first], place=start)
+    return Outcome([first], point=start)
 
 
 def in_rounds(
@@ -169,7 +169,7 @@ def in_rounds(
     """Go on by rounds of a SciPy method, each in the units of its first place."""
     outcome.converged, outcome.reason = False, f"stopped after {steps} steps"
     while outcome.steps < steps and not outcome.converged:
-        current, before = Round(objective, outcome.place), outcome.steps
+        current, before = Round(objective, outcome.point), outcome.steps
         curvatures: dict[str, dict[str, Any]] = {
             "trust-exact": {"hess": current.hessian},
             "trust-ncg": {"hessp": current.hessian_product},
@@ -177,7 +177,7 @@ def in_rounds(
         try:
             scipy.optimize.minimize(
                 current.value_and_slope,
-                np.zeros_like(outcome.place),
+                np.zeros_like(outcome.point),
                 jac=True,
                 method=method,
                 callback=_callback(current, outcome, steps, finished, report),
@@ -188,7 +188,7 @@ def in_rounds(
             outcome.stop(False, str(error))
             break
         if outcome.steps == before:  # no step found a lower loss
-            slope = current.value_and_slope(np.zeros_like(outcome.place))[1]
+            slope = current.value_and_slope(np.zeros_like(outcome.point))[1]
             outcome.stop(bool(0.5 * slope @ slope <= FLAT), "no step lowers the loss any more")
             break
     return outcome
@@ -205,7 +205,7 @@ def _callback(
 
     def watch(intermediate_result: Any) -> None:  # SciPy requires this name
         position = intermediate_result.x
-        outcome.place = current.place(position)
+        outcome.point = current.point_at(position)
         outcome.losses.append(float(intermediate_result.fun))
         outcome.steps += 1
         if report is not None:

@@ -23,8 +23,8 @@ def site_table(sites: Mapping[str, Columns]) -> str:
 
 def _rows(name: str, columns: Columns) -> Iterator[tuple[str, list[float]]]:
     shape = next(iter(columns.values())).shape
-    for place in list(np.ndindex(shape))[:MOST]:
-        numbers = [float(column[place]) for column in columns.values()]
-        yield f"{name}{list(place) if place else ''}", numbers
+    for index in list(np.ndindex(shape))[:MOST]:
+        numbers = [float(column[index]) for column in columns.values()]
+        yield f"{name}{list(index) if index else ''}", numbers
     if (size := int(np.prod(shape))) > MOST:
         yield f"{name}, {size - MOST} more", []

@@ -167,10 +167,10 @@ class CorrectedMoments:
         self, latent: Latent, deviation: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and standard deviation on a support, by quadrature of its transform."""
-        places, weights = (
+        nodes, weights = (
             part.reshape(-1, *[1] * latent.loc.ndim) for part in gauss_hermite(POINTS)
         )
-        values = self._on_support(latent, latent.loc + deviation * places)
+        values = self._on_support(latent, latent.loc + deviation * nodes)
         mean = (weights * values).sum(0)
         with np.errstate(invalid="ignore"):
             variance = (weights * (values - mean) ** 2).sum(0)

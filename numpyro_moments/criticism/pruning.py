@@ -111,7 +111,7 @@ def smaller_network(net: Any, report: PruningReport, params: Any = None) -> Any:
         raise idle_units.no_chain(net, CHAIN)
     is_linen = isinstance(net, linen.Sequential)
     parts, kind = list(net.layers), linen.Dense if is_linen else nnx.Linear
-    dense = [place for place, part in enumerate(parts) if isinstance(part, kind)]
+    dense = [index for index, part in enumerate(parts) if isinstance(part, kind)]
     for part in parts:
         if not isinstance(part, kind) and getattr(part, "__name__", "") not in ACTIVATIONS:
             raise idle_units.no_chain(part, CHAIN)
@@ -120,14 +120,14 @@ def smaller_network(net: Any, report: PruningReport, params: Any = None) -> Any:
     key = "layers_{}".format if is_linen else int
     read = [
         {
-            part: _array(form.format(place, part), report, own.get(key(place), {}).get(part))
+            part: _array(form.format(index, part), report, own.get(key(index), {}).get(part))
             for part in ("kernel", "bias")
-            if part == "kernel" or _has_bias(parts[place])
+            if part == "kernel" or _has_bias(parts[index])
         }
-        for place in dense
+        for index in dense
     ]
     if not any(found for arrays in read for _, found in arrays.values()):
-        names = [form.format(place, part) for place in dense for part in ("kernel", "bias")]
+        names = [form.format(index, part) for index in dense for part in ("kernel", "bias")]
         raise idle_units.no_sites_of(names, report.weights)
     layers = [_dense(**{part: array for part, (array, _) in arrays.items()}) for arrays in read]
     between = [_as_numpy(parts[a + 1 : b]) for a, b in itertools.pairwise(dense)]
@@ -170,12 +170,12 @@ def _linen(parts: list[Any], smaller: dict[int, idle_units.Dense]) -> tuple[Any,
     from flax import linen
 
     layers = [
-        linen.Dense(len(smaller[place].bias)) if place in smaller else part
-        for place, part in enumerate(parts)
+        linen.Dense(len(smaller[index].bias)) if index in smaller else part
+        for index, part in enumerate(parts)
     ]
     params = {
-        f"layers_{place}": {"kernel": jnp.asarray(layer.weight.T), "bias": jnp.asarray(layer.bias)}
-        for place, layer in smaller.items()
+        f"layers_{index}": {"kernel": jnp.asarray(layer.weight.T), "bias": jnp.asarray(layer.bias)}
+        for index, layer in smaller.items()
     }
     return linen.Sequential(layers), {"params": params}
 
@@ -184,9 +184,9 @@ def _nnx(parts: list[Any], smaller: dict[int, idle_units.Dense]) -> Any:
     from flax import nnx
 
     layers = list(parts)
-    for place, layer in smaller.items():
+    for index, layer in smaller.items():
         outputs, inputs = layer.weight.shape
-        layers[place] = nnx.Linear(inputs, outputs, rngs=nnx.Rngs(0))
-        layers[place].kernel = nnx.Param(jnp.asarray(layer.weight.T))
-        layers[place].bias = nnx.Param(jnp.asarray(layer.bias))
+        layers[index] = nnx.Linear(inputs, outputs, rngs=nnx.Rngs(0))
+        layers[index].kernel = nnx.Param(jnp.asarray(layer.weight.T))
+        layers[index].bias = nnx.Param(jnp.asarray(layer.bias))
     return nnx.Sequential(*layers)

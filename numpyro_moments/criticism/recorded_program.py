@@ -28,9 +28,9 @@ class Frame:
     # Frames of calls, by the index of their equations.
     inner: dict[int, Frame] = field(default_factory=dict)
 
-    def place(self, equation: Any) -> int | None:
+    def index(self, equation: Any) -> int | None:
         """Return the index of an equation; None if it is not in this program."""
-        found = (place for place, own in enumerate(self.jaxpr.eqns) if own is equation)
+        found = (index for index, own in enumerate(self.jaxpr.eqns) if own is equation)
         return next(found, None)
 
 
@@ -38,7 +38,7 @@ class Note(NamedTuple):
     """One result of one equation."""
 
     frame: Frame
-    place: int  # index of the equation
+    equation_index: int
     output: int  # index among its outputs
     item: RecordedOperation
 
@@ -90,16 +90,16 @@ class Recorder(Interpreter):
         caller = self.calls[-1] if self.calls else None
         if outer is None or caller is None or caller.primitive.name not in INLINED:
             return None
-        if (place := outer.place(caller)) is None:
+        if (index := outer.index(caller)) is None:
             return None
-        outer.inner[place] = frame
+        outer.inner[index] = frame
         self.frames.append(frame)
         return frame
 
     def record(self, equation: Any, results: Sequence[Any]) -> None:
         """Record results; a function of JAX replaces its inner records of the same values."""
         frame = self._open[-1]
-        if frame is None or (place := frame.place(equation)) is None:
+        if frame is None or (index := frame.index(equation)) is None:
             return
         name, calls = equation.primitive.name, [e for e in self.calls if e is not equation]
         called = function_of_jax(equation).strip("_") if name in INLINED else ""
@@ -112,7 +112,7 @@ class Recorder(Interpreter):
             line = line_of(equation, calls)
             where = f"{line[0]}:{line[1]}" if line else ""
             item = RecordedOperation(called or name, where, value)
-            self.notes.append(Note(frame, place, output, item))
+            self.notes.append(Note(frame, index, output, item))
 
     def recorded(self, caller: str) -> list[RecordedOperation]:
         """Return the records, without the line ``caller``, which runs the program."""
@@ -138,13 +138,13 @@ def sites_among(
 
     ``wanted`` has a name, a kind, a line, the result, and the value that is recorded.
     """
-    operations, places = [], []
+    operations, indices = [], []
     for name, kind, line, value, asked in wanted:
-        place = next((k for k, result in enumerate(results) if result is value), None)
-        if place is not None:
+        index = next((k for k, result in enumerate(results) if result is value), None)
+        if index is not None:
             operations.append(RecordedOperation(kind, line, own_value(asked), name))
-            places.append(place)
-    return operations, places
+            indices.append(index)
+    return operations, indices
 
 
 class Replay:
@@ -163,21 +163,21 @@ class Replay:
         """Evaluate a frame, keep the results of its equations, and return its outputs."""
         values = dict(zip(frame.jaxpr.constvars, consts, strict=True))
         values.update(zip(frame.jaxpr.invars, operands, strict=True))
-        for place, equation in enumerate(frame.jaxpr.eqns):
+        for index, equation in enumerate(frame.jaxpr.eqns):
             results = self._results(
-                frame, place, equation, [private_apis.read(v, values) for v in equation.invars]
+                frame, index, equation, [private_apis.read(v, values) for v in equation.invars]
             )
-            self.results[id(frame), place] = results
+            self.results[id(frame), index] = results
             values.update(zip(equation.outvars, results, strict=True))
         return [private_apis.read(output, values) for output in frame.jaxpr.outvars]
 
     def _results(
-        self, frame: Frame, place: int, equation: Any, operands: list[Any]
+        self, frame: Frame, index: int, equation: Any, operands: list[Any]
     ) -> Sequence[Any]:
         name = equation.primitive.name
         if name in self.draws:
             return [self.draws[name](equation, operands)]
-        if (inner := frame.inner.get(place)) is not None:
+        if (inner := frame.inner.get(index)) is not None:
             return self.run(inner, inner.consts, operands)
         if self.recorder.has_local_rule(equation):
             inner = _inside(equation)
@@ -222,17 +222,17 @@ def drawer(
     calls = 0
 
     def once(
-        places: tuple[int, ...], key: Any, consts: Sequence[Any], operands: Sequence[Any]
+        indices: tuple[int, ...], key: Any, consts: Sequence[Any], operands: Sequence[Any]
     ) -> list[Any]:
         replay = Replay(recorder, key)
         results = replay.run(frame, consts, operands)
-        notes = [replay.results[id(n.frame), n.place][n.output] for n in recorder.notes]
-        every = [*notes, *(results[place] for place in outputs)]
-        return [every[place] for place in places]
+        notes = [replay.results[id(n.frame), n.equation_index][n.output] for n in recorder.notes]
+        every = [*notes, *(results[index] for index in outputs)]
+        return [every[index] for index in indices]
 
-    def draw(count: int, places: Sequence[int]) -> list[Any]:
+    def draw(count: int, indices: Sequence[int]) -> list[Any]:
         nonlocal calls
-        wanted, calls = tuple(places), calls + 1
+        wanted, calls = tuple(indices), calls + 1
         if wanted not in compiled:
             each = lambda *arrays: once(wanted, *arrays)  # noqa: E731
             compiled[wanted] = jax.jit(jax.vmap(each, in_axes=(0, None, None)))

@@ -93,8 +93,8 @@ class Static:
     def joined(self, arrays: list) -> Any:
         """Return the arguments with arrays, in order, in their places."""
         rest, leaves = dict(self.leaves), iter(arrays)
-        places = range(self.structure.num_leaves)
-        parts = [rest[place] if place in rest else next(leaves) for place in places]
+        indices = range(self.structure.num_leaves)
+        parts = [rest[index] if index in rest else next(leaves) for index in indices]
         return jax.tree.unflatten(self.structure, parts)
 
 
@@ -115,7 +115,7 @@ def apart(data: Any) -> tuple[list, Static]:
     """Return the arrays among arguments, and the rest."""
     leaves, structure = jax.tree.flatten(data)
     arrays = [leaf for leaf in leaves if is_array(leaf)]
-    rest = tuple((place, leaf) for place, leaf in enumerate(leaves) if not is_array(leaf))
+    rest = tuple((index, leaf) for index, leaf in enumerate(leaves) if not is_array(leaf))
     return arrays, Static(structure, rest)
 
 

@@ -37,8 +37,8 @@ def _is_hidden(file: str) -> bool:
 @functools.cache
 def _hidden_folders() -> tuple[str, ...]:
     specifications = [find_spec(name) for name in sorted(errors.LIBRARIES)]
-    places = [place for s in specifications if s for place in s.submodule_search_locations or ()]
-    return tuple(os.path.join(os.path.abspath(place), "") for place in places)
+    paths = [path for s in specifications if s for path in s.submodule_search_locations or ()]
+    return tuple(os.path.join(os.path.abspath(path), "") for path in paths)
 
 
 def located(
@@ -66,8 +66,8 @@ def _name(equation: Any, calls: Sequence[Any]) -> str:
 
 def _where(equation: Any, calls: Sequence[Any]) -> str:
     """Return the user's line, and the modules that JAX has noted as scopes."""
-    place = line_of(equation, calls)
-    line = f"{place[0]}:{place[1]}" if place else ""
+    frame = line_of(equation, calls)
+    line = f"{frame[0]}:{frame[1]}" if frame else ""
     scopes = [str(part.source_info.name_stack) for part in (*calls, equation)]
     scope = "/".join(filter(None, scopes))
     return f"{line} in {scope}" if line and scope else line

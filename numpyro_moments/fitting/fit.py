@@ -263,7 +263,7 @@ def _minimiser(task: Problem, state: Any) -> minimiser.Minimiser:
         args, kwargs = data
         task.svi.evaluate(state, *args, **kwargs)  # not compiled: it names the cause
     minimiser.check_deterministic(*values)
-    at = lambda place: unravel(jnp.asarray(place, flat.dtype))  # noqa: E731
+    at = lambda point: unravel(jnp.asarray(point, flat.dtype))  # noqa: E731
 
     def smaller(factors: starts.Factors) -> np.ndarray:
         start = multiplied_start(task.svi, unravel(flat), factors)
@@ -273,11 +273,11 @@ def _minimiser(task: Problem, state: Any) -> minimiser.Minimiser:
         loss.objective(flat, unravel),
         np.asarray(flat, np.float64),
         smaller,
-        lambda place: task.values(at(place)),
-        lambda place: task.terms(at(place), None, data, None),
-        lambda place: float(task.score(at(place), None)),
+        lambda point: task.values(at(point)),
+        lambda point: task.terms(at(point), None, data, None),
+        lambda point: float(task.score(at(point), None)),
     )
-    start = trainer.outcome.place
+    start = trainer.outcome.point
     trainer.objective.units(start)  # compiles before the steps are timed; so does the next call
     if task.options.method == "newton" and start.size <= minimiser.MAX_DENSE_PARAMETERS:
         trainer.objective.hessian(start)

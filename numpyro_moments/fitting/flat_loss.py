@@ -37,8 +37,8 @@ class _Product:
 
     def __call__(self, rest: list, data: list, direction: jax.Array) -> jax.Array:
         others, count = iter(rest), len(self.jaxpr.constvars)
-        known = self.constants | {place: data[which] for place, which in self.data.items()}
-        consts = [known[place] if place in known else next(others) for place in range(count)]
+        known = self.constants | {index: data[which] for index, which in self.data.items()}
+        consts = [known[index] if index in known else next(others) for index in range(count)]
         return evaluate(self.jaxpr, consts, direction)[0]
 
 
@@ -104,13 +104,13 @@ class Hessian:
         kept: dict[int, jax.Array] = {}
         given: dict[int, int] = {}
         rest = []
-        for place, const in enumerate(closed.consts):
+        for index, const in enumerate(closed.consts):
             if id(const) in numbers:
-                given[place] = numbers[id(const)]
+                given[index] = numbers[id(const)]
             elif private_apis.is_traced(const):
                 rest.append(const)
             else:  # the same at each tracing, so that it does no harm to keep it
-                kept[place] = const
+                kept[index] = const
         return _Linearisation(rest, _Product(closed.jaxpr, kept, given))
 
     @staticmethod

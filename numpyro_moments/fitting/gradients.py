@@ -213,8 +213,8 @@ class GradientTrainer:
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *moved)
         new = stacked if self.several else moved[0]
         # Optimisers keep the parameters themselves in their states.
-        places = dict(zip(map(id, jax.tree.leaves(params)), jax.tree.leaves(new), strict=True))
-        swap = lambda leaf: places.get(id(leaf), leaf)  # noqa: E731
+        changed = dict(zip(map(id, jax.tree.leaves(params)), jax.tree.leaves(new), strict=True))
+        swap = lambda leaf: changed.get(id(leaf), leaf)  # noqa: E731
         self._state = self._state._replace(optim_state=jax.tree.map(swap, self._state.optim_state))
         return True
 

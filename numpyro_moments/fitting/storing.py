@@ -106,9 +106,9 @@ def certain_outputs(function: Callable, *shapes: Any) -> dict[str, dict[str, np.
     """Return the outputs of a function that depend on none of its inputs."""
     program, outputs = jax.make_jaxpr(function, return_shape=True)(*shapes)
     result: dict[str, dict[str, np.ndarray]] = {name: {} for name in outputs}
-    places = jax.tree.leaves_with_path(outputs)
-    for index, (path, _) in enumerate(places):
-        wanted = [place == index for place in range(len(places))]
+    locations = jax.tree.leaves_with_path(outputs)
+    for index, (path, _) in enumerate(locations):
+        wanted = [location == index for location in range(len(locations))]
         part, used = private_apis.restricted(program.jaxpr, wanted)
         if not any(used):
             (value,) = evaluate(part, program.consts)

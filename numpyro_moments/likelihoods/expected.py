@@ -459,11 +459,11 @@ def _mixture(fn: Any, value: Any) -> jax.Array:
     if not has_moments(fn):
         return UNIVARIATE.expected(fn, value)
     mixing, components = fn.mixing_distribution, fn.component_distribution
-    places = range(components.batch_shape[-1])
+    indices = range(components.batch_shape[-1])
     if fn.event_dim:
         batch = len(value.shape) - fn.event_dim
         shape = (*value.shape[:batch], 1, *value.shape[batch:])
         together = evaluate("", components, ops.reshape(value, shape))
-        return _CLASSES.log_mixture(mixing, [together[..., place] for place in places])
-    logs = [evaluate("", component(components, place), value) for place in places]
+        return _CLASSES.log_mixture(mixing, [together[..., index] for index in indices])
+    logs = [evaluate("", component(components, index), value) for index in indices]
     return _CLASSES.log_mixture(mixing, logs)

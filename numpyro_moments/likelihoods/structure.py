@@ -146,35 +146,35 @@ def replaced(fn: Any) -> tuple[list[Any], Callable[..., Any]]:
     precision (where JAX has it) without validation.
     """
     leaves, tree = jax.tree.flatten(stripped(fn), is_leaf=is_random)
-    places = _in_order([n for n, leaf in enumerate(leaves) if is_random(leaf)], leaves, fn)
+    indices = _in_order([n for n, leaf in enumerate(leaves) if is_random(leaf)], leaves, fn)
 
     def given(*arrays: Any) -> Any:
-        points = dict(zip(places, arrays, strict=True))
+        points = dict(zip(indices, arrays, strict=True))
         filled = [points[n] if n in points else _double(leaf) for n, leaf in enumerate(leaves)]
         new = restored(jax.tree.unflatten(tree, filled))
         for part in distributions_in(new):
             part._validate_args = False
         return new
 
-    return [leaves[place] for place in places], given
+    return [leaves[index] for index in indices], given
 
 
-def _in_order(places: list[int], leaves: list[Any], fn: Any) -> list[int]:
+def _in_order(indices: list[int], leaves: list[Any], fn: Any) -> list[int]:
     """Sort places of leaves by the order in which classes declare the parameters."""
     # NumPyro flattens parameters in the order of a set of names, which the hash seed decides.
     parts = [(vars(part), _constraints(part)) for part in distributions_in(fn)]
     attributes = [id(values.get(name)) for values, declared in parts for name in declared]
     ranks = {key: rank for rank, key in reversed(list(enumerate(attributes)))}
-    return sorted(places, key=lambda place: ranks.get(id(leaves[place]), len(ranks)))
+    return sorted(indices, key=lambda index: ranks.get(id(leaves[index]), len(ranks)))
 
 
-def component(fn: Any, place: int) -> Any:
+def component(fn: Any, index: int) -> Any:
     """Return one of the univariate distributions along the trailing axis of a batch."""
     size = fn.batch_shape[-1]
 
     def at(leaf: Any) -> Any:
         shape = jnp.shape(leaf) if not is_random(leaf) else leaf.shape
-        return ops.index(leaf, (..., place if shape[-1] == size else 0)) if shape else leaf
+        return ops.index(leaf, (..., index if shape[-1] == size else 0)) if shape else leaf
 
     new = jax.tree.map(at, stripped(fn), is_leaf=is_random)
     for part in distributions_in(new):

@@ -65,14 +65,14 @@ def axes_after(equation: Any, axes: Axes) -> list[int | None]:
 
 
 def _through(program: Jaxpr, axes: Axes) -> list[int | None]:
-    places: dict[Any, int | None] = dict(zip(program.invars, axes, strict=True))
+    axis_of: dict[Any, int | None] = dict(zip(program.invars, axes, strict=True))
 
     def read(variable: Any) -> int | None:
-        return None if private_apis.is_constant(variable) else places.get(variable)
+        return None if private_apis.is_constant(variable) else axis_of.get(variable)
 
     for equation in program.eqns:
         found = axes_after(equation, [read(variable) for variable in equation.invars])
-        places.update(zip(equation.outvars, found, strict=True))
+        axis_of.update(zip(equation.outvars, found, strict=True))
     return [read(variable) for variable in program.outvars]
 
 
@@ -87,13 +87,13 @@ def _only(axes: Axes) -> int:
 def _moved(equation: Any, axes: Axes) -> int:
     axis, shape = _only(axes), equation.invars[0].aval.shape
     moved = MOVES[equation.primitive.name](ops.array_of_rows(shape, axis), **equation.params)
-    place = ops.axis_of_rows(moved.shape, moved.strides, shape[axis])
-    return _unless(place is None, (place or 0) % max(moved.ndim, 1))
+    result_axis = ops.axis_of_rows(moved.shape, moved.strides, shape[axis])
+    return _unless(result_axis is None, (result_axis or 0) % max(moved.ndim, 1))
 
 
 def _reduction(equation: Any, axes: Axes) -> int:
     axis, gone = _only(axes), equation.params["axes"]
-    return _unless(axis in gone, axis - sum(place < axis for place in gone))
+    return _unless(axis in gone, axis - sum(other < axis for other in gone))
 
 
 def _along(equation: Any, axes: Axes) -> int:
@@ -122,14 +122,14 @@ def _dot(equation: Any, axes: Axes) -> int:
             found.add(tuple(batches[side]).index(axis))
             continue
         bound = (*batches[side], *contracted[side])
-        free = [place for place in range(sizes[side]) if place not in bound]
+        free = [dimension for dimension in range(sizes[side]) if dimension not in bound]
         other = sizes[0] - len(batches[0]) - len(contracted[0]) if side else 0
         found.add(_unless(axis not in free, len(batches[side]) + other) + _index(free, axis))
     return _unless(len(found) > 1, found.pop())
 
 
-def _index(places: list[int], axis: int) -> int:
-    return places.index(axis) if axis in places else 0
+def _index(dimensions: list[int], axis: int) -> int:
+    return dimensions.index(axis) if axis in dimensions else 0
 
 
 def _convolution(equation: Any, axes: Axes) -> int:
@@ -149,8 +149,8 @@ def _gather(equation: Any, axes: Axes) -> int:
     numbers, (taken, indices) = equation.params["dimension_numbers"], axes
     if indices is not None or taken not in numbers.operand_batching_dims:
         raise RowsMixedError("gather")
-    place = numbers.operand_batching_dims.index(taken)
-    batch = numbers.start_indices_batching_dims[place]
+    dimension = numbers.operand_batching_dims.index(taken)
+    batch = numbers.start_indices_batching_dims[dimension]
     rank = len(equation.outvars[0].aval.shape)
     return [axis for axis in range(rank) if axis not in numbers.offset_dims][batch]
 
@@ -159,10 +159,10 @@ def _size(equation: Any, axis: int) -> int:
     return equation.invars[0].aval.shape[axis]
 
 
-def _unless(mixes: bool, place: int) -> int:
+def _unless(mixes: bool, axis: int) -> int:
     if mixes:
         raise RowsMixedError("rows")
-    return place
+    return axis
 
 
 _RULES: dict[str, Callable[[Any, Axes], int]] = {

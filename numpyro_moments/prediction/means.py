@@ -14,11 +14,11 @@ from numpyro_moments.rules.table import is_random
 def mean_value(fn: Any, attribute: str) -> Any:
     """Return an attribute of a distribution, ``mean`` or ``probs``, with its moments."""
     leaves, tree = jax.tree.flatten(fn, is_leaf=is_random)
-    places = [place for place, leaf in enumerate(leaves) if is_random(leaf)]
+    indices = [index for index, leaf in enumerate(leaves) if is_random(leaf)]
 
     def program(*arrays: Any) -> Any:
-        given = dict(zip(places, arrays, strict=True))
-        filled = [given.get(place, leaf) for place, leaf in enumerate(leaves)]
+        given = dict(zip(indices, arrays, strict=True))
+        filled = [given.get(index, leaf) for index, leaf in enumerate(leaves)]
         return getattr(restored(jax.tree.unflatten(tree, filled)), attribute)
 
     values = random_leaves(fn)

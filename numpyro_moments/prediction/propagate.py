@@ -88,14 +88,14 @@ def propagate(
     choices.check_draws_of_inputs(propagation, num_particles)
     how = propagation_of(covariance, rules)
     leaves, structure = jax.tree.flatten(inputs, is_leaf=is_moments)
-    places = [place for place, leaf in enumerate(leaves) if is_moments(leaf)]
-    uncertain = [moments_in_jax(leaves[place]) for place in places]
+    indices = [index for index, leaf in enumerate(leaves) if is_moments(leaf)]
+    uncertain = [moments_in_jax(leaves[index]) for index in indices]
     check_function(fn, uncertain)
 
     def program(*arrays: Any) -> Any:
         filled = list(leaves)
-        for place, array in zip(places, arrays, strict=True):
-            filled[place] = array
+        for index, array in zip(indices, arrays, strict=True):
+            filled[index] = array
         return fn(*jax.tree.unflatten(structure, filled))
 
     if propagation == "mean":
@@ -109,8 +109,8 @@ def propagate(
         return jax.tree.map(lambda part: moments_of_draws(part, how.has_full_covariance), found)
     names = _names(inputs)
     values = [
-        as_value(moments, names[place], how)
-        for place, moments in zip(places, uncertain, strict=True)
+        as_value(moments, names[index], how)
+        for index, moments in zip(indices, uncertain, strict=True)
     ]
     shapes = [jax.ShapeDtypeStruct(value.shape, value.mean.dtype) for value in values]
     if rng_key is None:

@@ -52,9 +52,9 @@ def conv_general_dilated(
     config = [(0, 0, 0)] * len(inputs)
     for axis, (low, high), dilation in zip(inputs[2:], padding, lhs_dilation, strict=True):
         config[axis] = (int(low), int(high), int(dilation) - 1)
-    places = zip(inputs[2:], weight[2:], outputs[2:], window_strides, rhs_dilation, strict=True)
+    options = zip(inputs[2:], weight[2:], outputs[2:], window_strides, rhs_dilation, strict=True)
     layout = ops.ConvolutionLayout(
-        spatial=tuple(ops.SpatialAxis(*map(int, place)) for place in places),
+        spatial=tuple(ops.SpatialAxis(*map(int, option)) for option in options),
         batch=(inputs[0], outputs[0]) if batch_group_count == 1 else None,
         features=outputs[1] - len(outputs),
         weight_features=weight[0],

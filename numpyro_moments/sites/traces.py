@@ -203,14 +203,14 @@ class TracedSites(NamedTuple):
         the parameters of the random variables, whose values (drawn by loops) are not
         used, and deterministic values.
         """
-        place, indices = len(jax.tree.leaves(self.shapes[0])), set()
+        start, indices = len(jax.tree.leaves(self.shapes[0])), set()
         for name in sorted(self.shapes[1]):
             sampled = self.sites[1][name]["type"] == "sample"
             for part, shapes in sorted(self.shapes[1][name].items()):
                 size = len(jax.tree.leaves(shapes))
                 if (sampled != (part == "value")) if predicting else sampled:
-                    indices |= set(range(place, place + size))
-                place += size
+                    indices |= set(range(start, start + size))
+                start += size
         return indices
 
 

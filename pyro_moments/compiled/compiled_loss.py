@@ -68,8 +68,8 @@ class CompiledLoss:
             return loss
         loss, gradients, values = program(inputs)
         program.show_parameters(values)
-        for place, gradient in zip(program.used, gradients, strict=True):
-            parameter = inputs[place]
+        for index, gradient in zip(program.used, gradients, strict=True):
+            parameter = inputs[index]
             total = gradient if parameter.grad is None else parameter.grad + gradient
             parameter.grad = total
         return loss
@@ -171,12 +171,12 @@ def _compare(run: Callable[..., Any], graph: Callable[..., Any], inputs: Sequenc
         results = run(*examples)
         torch.manual_seed(0)
         expected = graph(*examples)
-    for place, (result, right) in enumerate(zip(results, expected, strict=True)):
+    for index, (result, right) in enumerate(zip(results, expected, strict=True)):
         if not result.numel():
             continue
         error, size = (result - right).abs().max(), right.abs().max()
         if error > DEVIATION * size:
-            raise ArithmeticError(f"result {place} is off by {float(error / size):.0e}")
+            raise ArithmeticError(f"result {index} is off by {float(error / size):.0e}")
 
 
 def _check_handlers() -> None:

@@ -235,8 +235,8 @@ class ReadState:
                 self._watch(items, key, is_users)
 
     def _members(self, items: Any, is_users: bool) -> None:
-        for place in range(len(items) if len(items) <= CROWD else 0):
-            self._watch(items, place, is_users)
+        for index in range(len(items) if len(items) <= CROWD else 0):
+            self._watch(items, index, is_users)
 
 
 _VISITS: tuple[tuple[Any, Callable], ...] = (

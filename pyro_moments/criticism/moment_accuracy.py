@@ -157,18 +157,18 @@ class _Program:
             for name, tensor in _tensors(name, site, MomentTensor)
         ]
 
-    def draw(self, count: int, places: Sequence[int]) -> list[np.ndarray]:
+    def draw(self, count: int, indices: Sequence[int]) -> list[np.ndarray]:
         """Return draws of the recorded results at some places, [count, ...] each."""
-        parts = self.runner(lambda _: self._once(places), count)
+        parts = self.runner(lambda _: self._once(indices), count)
         return list(map(to_numpy, parts))
 
-    def _once(self, places: Sequence[int]) -> list[torch.Tensor]:
+    def _once(self, indices: Sequence[int]) -> list[torch.Tensor]:
         replay = Replay(self.calls)
         messenger = ReplayMessenger(replay, self.how, self.program[1])
         with SharedSubsamples(self.seed), Dropout(replay):
             result = moment_trace(*self.program, messenger=messenger, watch=_unwatched)
-        if replay.place < len(self.calls):
-            missed = self.calls[replay.place]
+        if replay.index < len(self.calls):
+            missed = self.calls[replay.index]
             raise other_path(short_name(missed.function), "nothing more", missed.line)
         sites = [
             tensor.tensor
@@ -176,7 +176,7 @@ class _Program:
             for _, tensor in _tensors(name, site, FollowedDraw)
         ]
         results = [*replay.results, *sites]
-        return [results[place] for place in places]
+        return [results[index] for index in indices]
 
 
 def _unwatched(draws: Any, program: Callable[[], Any], *_: Any) -> Any:

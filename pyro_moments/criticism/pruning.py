@@ -97,22 +97,22 @@ def smaller_network(net: nn.Sequential, report: PruningReport) -> nn.Sequential:
         >>> small = smaller_network(model.net, report)  # doctest: +SKIP
     """
     parts = list(net)
-    linear = [place for place, part in enumerate(parts) if isinstance(part, nn.Linear)]
+    linear = [index for index, part in enumerate(parts) if isinstance(part, nn.Linear)]
     others = [part for part in parts if not isinstance(part, nn.Linear)]
     if not isinstance(net, nn.Sequential) or not linear or not _elementwise(others):
         unknown = [part for part in others if not _elementwise([part])]
         raise idle_units.no_chain(unknown[0] if unknown else net, CHAIN)
     chains = [nn.Sequential(*parts[a + 1 : b]).eval() for a, b in itertools.pairwise(linear)]
-    layers = [_layer(str(place), parts[place], report) for place in linear]
+    layers = [_layer(str(index), parts[index], report) for index in linear]
     found = {site for _, sites in layers for site in sites if site}
     if not found:
-        names = [f"{place}.{name}" for place in linear for name in ("weight", "bias")]
+        names = [f"{index}.{name}" for index in linear for name in ("weight", "bias")]
         raise idle_units.no_sites_of(names, report.weights)
     smaller = idle_units.without_idle_units(
         [layer for layer, _ in layers], [_as_numpy(chain) for chain in chains]
     )
-    for place, layer in zip(linear, smaller, strict=True):
-        parts[place] = _plain(layer)
+    for index, layer in zip(linear, smaller, strict=True):
+        parts[index] = _plain(layer)
     return nn.Sequential(*map(copy.deepcopy, parts)).eval()
 
 

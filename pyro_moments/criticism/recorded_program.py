@@ -96,7 +96,7 @@ class Replay:
     """One run that follows the recorded calls."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
-        self.calls, self.place = calls, 0
+        self.calls, self.index = calls, 0
         self.results: list[Any] = []  # one for each recorded result
 
     def draw(self, tensor: torch.Tensor) -> FollowedDraw:
@@ -105,16 +105,16 @@ class Replay:
 
     def is_next(self, function: Callable) -> bool:
         """Return whether the next recorded call is of this function."""
-        return self.place < len(self.calls) and self.calls[self.place].function is function
+        return self.index < len(self.calls) and self.calls[self.index].function is function
 
     def call(self, function: Callable, args: tuple, kwargs: dict) -> Any:
         """Call a function on draws; raise UnsupportedMoments if it is not the recorded one."""
         if not self.is_next(function):
-            expected = self.calls[self.place].function if self.place < len(self.calls) else None
+            expected = self.calls[self.index].function if self.index < len(self.calls) else None
             name = "nothing more" if expected is None else short_name(expected)
             raise other_path(name, short_name(function), user_line())
-        values = self.calls[self.place].values
-        self.place += 1
+        values = self.calls[self.index].values
+        self.index += 1
         in_place = function in IN_PLACE or bool(kwargs.get("inplace"))
         plain = _plain(args)
         if in_place:  # keeps earlier results of the argument unchanged

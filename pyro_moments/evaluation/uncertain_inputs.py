@@ -57,12 +57,12 @@ def with_values(
 
     def filled(name: str, argument: Any) -> Any:
         leaves, structure = tree_flatten(argument, is_moments)
-        for place in [place for place, leaf in enumerate(leaves) if is_moments(leaf)]:
-            inside, moments = f"{name}, part {place}", moments_in_torch(leaves[place])
+        for index in [index for index, leaf in enumerate(leaves) if is_moments(leaf)]:
+            inside, moments = f"{name}, part {index}", moments_in_torch(leaves[index])
             observations.check_variances(
                 moments.variance.detach().cpu().numpy() if private_apis.is_untraced() else None
             )
-            leaves[place] = value(name if is_moments(argument) else inside, moments)
+            leaves[index] = value(name if is_moments(argument) else inside, moments)
         return tree_unflatten(leaves, structure)
 
     names = [] if model is None else [*CALLS.parameters(model)]

@@ -262,6 +262,6 @@ def _location_of(scale: str, names: Collection[str]) -> str:
         pair = {f"{guide}.loc", f"{guide}.scale"}  # of a vector; one with factors has more names
         return f"{guide}.loc" if pair == {n for n in names if n.startswith(f"{guide}.")} else scale
     # A site may have any name, "scale" or "scales", too.
-    places = (place for place, part in enumerate(path) if part == "scales")
-    candidates = (".".join([*path[:place], "locs", *path[place + 1 :]]) for place in places)
+    indices = (index for index, part in enumerate(path) if part == "scales")
+    candidates = (".".join([*path[:index], "locs", *path[index + 1 :]]) for index in indices)
     return next((name for name in candidates if name in names), scale)

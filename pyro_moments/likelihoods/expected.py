@@ -355,8 +355,8 @@ def _mixture(fn: Any, value: Any) -> torch.Tensor:
     if fn.event_dim:
         logs = [*evaluate("", components, value.unsqueeze(-1 - fn.event_dim)).unbind(-1)]
         return _CLASSES.log_mixture(mixing, logs)
-    places = range(components.batch_shape[-1])
-    logs = [evaluate("", component(components, place), value) for place in places]
+    indices = range(components.batch_shape[-1])
+    logs = [evaluate("", component(components, index), value) for index in indices]
     return _CLASSES.log_mixture(mixing, logs)
 
 

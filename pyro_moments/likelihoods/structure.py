@@ -137,24 +137,24 @@ class _Copy:
         return new
 
 
-def component(fn: Distribution, place: int) -> Distribution:
+def component(fn: Distribution, index: int) -> Distribution:
     """Return one of the univariate distributions along the trailing axis of a batch."""
-    return _Component(place, fn.batch_shape).copy_part(fn)
+    return _Component(index, fn.batch_shape).copy_part(fn)
 
 
 class _Component(_Copy):
     """Copies of one place of the trailing axis of the batch."""
 
-    def __init__(self, place: int, batch: torch.Size) -> None:
+    def __init__(self, index: int, batch: torch.Size) -> None:
         super().__init__({}, batch, batch[:-1])
-        self.place = place
+        self.index = index
 
     def _random(self, tensor: MomentTensor) -> torch.Tensor:
         return self._certain(tensor)
 
     def _certain(self, tensor: torch.Tensor) -> torch.Tensor:
         axis = len(self.batch) - 1
-        keys = (slice(None),) * axis + (self.place,)
+        keys = (slice(None),) * axis + (self.index,)
         return tensor[keys] if tensor.shape[: axis + 1] == self.batch else tensor
 
 

@@ -124,8 +124,8 @@ def _is_last(axis: int, weight: Undrawn) -> bool:
     """Tell if an axis of a site is the trailing one after the moves of the weight."""
     sizes = [1] * weight.site.loc.dim()
     sizes[axis] = weight.site.loc.shape[axis]
-    place = torch.arange(sizes[axis], device="cpu").reshape(sizes).expand(weight.site.loc.shape)
-    moved = weight.rearrange(place)
+    index = torch.arange(sizes[axis], device="cpu").reshape(sizes).expand(weight.site.loc.shape)
+    moved = weight.rearrange(index)
     return bool((moved == torch.arange(moved.shape[-1], device=moved.device)).all())
 
 

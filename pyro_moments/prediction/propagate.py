@@ -79,12 +79,12 @@ def propagate(
     choices.check_draws_of_inputs(propagation, num_particles)
     how = propagation_of(covariance, rules)
     leaves, structure = tree_flatten(inputs, is_moments)
-    places = [place for place, leaf in enumerate(leaves) if is_moments(leaf)]
-    uncertain = [moments_in_torch(leaves[place]) for place in places]
+    indices = [index for index, leaf in enumerate(leaves) if is_moments(leaf)]
+    uncertain = [moments_in_torch(leaves[index]) for index in indices]
     check_function(fn, uncertain)
 
     def program(*tensors: torch.Tensor) -> Any:
-        filled = {**dict(enumerate(leaves)), **dict(zip(places, tensors, strict=True))}
+        filled = {**dict(enumerate(leaves)), **dict(zip(indices, tensors, strict=True))}
         return fn(*tree_unflatten([*filled.values()], structure))
 
     if propagation == "sampled":
@@ -93,8 +93,8 @@ def propagate(
     values = [moments.mean for moments in uncertain]
     if propagation == "analytic":
         names = _names(inputs)
-        parts = zip(places, uncertain, strict=True)
-        values = [MomentTensor(as_value(moments, names[place], how)) for place, moments in parts]
+        parts = zip(indices, uncertain, strict=True)
+        values = [MomentTensor(as_value(moments, names[index], how)) for index, moments in parts]
     result = run_watched(GeneratorWatch(), partial(program, *values), how, fn, _randomness)
     with full_precision():
         return tree_map(_result, result)
@@ -115,10 +115,10 @@ def _at_draws(program: Callable, uncertain: Sequence[Moments], count: int) -> An
 def _names(inputs: Sequence[Any]) -> list[str]:
     """Return a name for each leaf: its input, and its number in there."""
     names = []
-    for place, argument in enumerate(inputs):
+    for input_index, argument in enumerate(inputs):
         count = len(tree_flatten(argument, is_moments)[0])
-        inside = [f"input {place}, part {part}" for part in range(count)]
-        names += [f"input {place}"] if isinstance(argument, Moments) else inside
+        inside = [f"input {input_index}, part {part}" for part in range(count)]
+        names += [f"input {input_index}"] if isinstance(argument, Moments) else inside
     return names
 
 

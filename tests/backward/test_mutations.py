@@ -48,9 +48,9 @@ def nothing(*_: Any) -> None:
     """No term of its own."""
 
 
-def without_bias(step: Any, value: Any, place: int, cotangent: Any) -> Any:
-    pulled = PULL(step, value, place, cotangent)
-    return 0 * pulled if step.inputs[place] is step.bias else pulled
+def without_bias(step: Any, value: Any, input_index: int, cotangent: Any) -> Any:
+    pulled = PULL(step, value, input_index, cotangent)
+    return 0 * pulled if step.inputs[input_index] is step.bias else pulled
 
 
 def squared_first(cotangent: Cotangent, axis: int) -> Cotangent:

@@ -20,9 +20,9 @@ PLACE = rng.normal(size=SIZE)
 OTHER = PLACE + 1.0
 
 
-def hessian(place):
+def hessian(point):
     """Of Σ exp(MIX x)."""
-    return MIX.T @ (np.exp(MIX @ place)[:, None] * MIX)
+    return MIX.T @ (np.exp(MIX @ point)[:, None] * MIX)
 
 
 class Jax:
@@ -32,15 +32,15 @@ class Jax:
         self.traces = 0
         self.curvature = jax_loss.Hessian(self.slope)
 
-    def slope(self, place):
+    def slope(self, point):
         self.traces += 1
-        return jax.grad(lambda x: jnp.exp(jnp.asarray(MIX) @ x).sum())(place)
+        return jax.grad(lambda x: jnp.exp(jnp.asarray(MIX) @ x).sum())(point)
 
-    def dense(self, place):
-        return self.curvature.dense(jnp.asarray(place))
+    def dense(self, point):
+        return self.curvature.dense(jnp.asarray(point))
 
-    def along(self, place, direction):
-        return self.curvature.product(jnp.asarray(place), jnp.asarray(direction))
+    def along(self, point, direction):
+        return self.curvature.product(jnp.asarray(point), jnp.asarray(direction))
 
 
 class Torch:
@@ -58,17 +58,17 @@ class Torch:
         flat = torch.cat([leaf.reshape(-1) for leaf in self.leaves])
         return self.exponential(torch.tensor(MIX) @ flat).sum()
 
-    def move(self, place):
+    def move(self, point):
         with torch.no_grad():
-            for leaf, part in zip(self.leaves, np.split(place, [3]), strict=True):
+            for leaf, part in zip(self.leaves, np.split(point, [3]), strict=True):
                 leaf.copy_(torch.tensor(part).reshape(leaf.shape))
 
-    def dense(self, place):
-        self.move(place)
+    def dense(self, point):
+        self.move(point)
         return self.curvature.dense()
 
-    def along(self, place, direction):
-        self.move(place)
+    def along(self, point, direction):
+        self.move(point)
         return self.curvature.product(direction)
 
 
@@ -83,23 +83,23 @@ def test_the_hessian_is_exact_however_many_products_are_made_together(host, toge
     monkeypatch.setattr(jax_loss.Hessian, "_bytes", lambda self, product: 1)
     monkeypatch.setattr(jax_loss, "MAX_BATCH_BYTES", together)
     monkeypatch.setattr(torch_loss, "BATCH_ROOM", SIZE * together)  # its largest step has as many
-    for place in (PLACE, OTHER):
-        np.testing.assert_allclose(host.dense(place), hessian(place), rtol=1e-12)
+    for point in (PLACE, OTHER):
+        np.testing.assert_allclose(host.dense(point), hessian(point), rtol=1e-12)
 
 
 def test_products_are_those_of_the_place(host):
-    for place in (PLACE, OTHER, PLACE):
+    for point in (PLACE, OTHER, PLACE):
         for direction in rng.normal(size=(2, SIZE)):
-            found = host.along(place, direction)
-            np.testing.assert_allclose(found, hessian(place) @ direction, rtol=1e-10)
+            found = host.along(point, direction)
+            np.testing.assert_allclose(found, hessian(point) @ direction, rtol=1e-10)
 
 
 def test_jax_linearises_a_slope_once():
     with jax.enable_x64(True):
         host = Jax()
-        for place in (PLACE, OTHER):
-            host.dense(place)
-            host.along(place, PLACE)
+        for point in (PLACE, OTHER):
+            host.dense(point)
+            host.along(point, PLACE)
     assert host.traces == 1
 
 
@@ -166,9 +166,9 @@ def test_parameters_that_a_distribution_refuses_are_a_step_too_far():
     elbo = pyro_moments.DeterministicELBO()
     flat = torch_loss.flat_loss(elbo, model, pyro_moments.DVIGuide(), (), {})
     broken = replace(flat, loss=fails).objective()
-    place, message = flat.parameters.vector(), "Poisson got an invalid parameter 'rate'"
-    value, slope = broken.value_and_slope(place)
+    point, message = flat.parameters.vector(), "Poisson got an invalid parameter 'rate'"
+    value, slope = broken.value_and_slope(point)
     assert np.isnan([value, *slope]).all()
     message = "the data"
     with pytest.raises(ValueError, match=message):
-        broken.value_and_slope(place)
+        broken.value_and_slope(point)

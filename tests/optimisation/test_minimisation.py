@@ -18,25 +18,25 @@ OWN = np.diag(PRECISION)
 START = np.concatenate([np.zeros(3), np.full(3, -3.0)])
 
 
-def value_and_slope(place):
-    gap, logs = place[:3] - SCALES, place[3:]
+def value_and_slope(point):
+    gap, logs = point[:3] - SCALES, point[3:]
     spread = OWN * np.exp(2 * logs)
     value = 0.5 * gap @ PRECISION @ gap + 0.5 * spread.sum() - logs.sum()
     return float(value), np.concatenate([PRECISION @ gap, spread - 1])
 
 
-def curvature(place):
-    matrix = np.diag(np.concatenate([np.zeros(3), 2 * OWN * np.exp(2 * place[3:])]))
+def curvature(point):
+    matrix = np.diag(np.concatenate([np.zeros(3), 2 * OWN * np.exp(2 * point[3:])]))
     matrix[:3, :3] = PRECISION
     return matrix
 
 
-def units(place):
-    return np.concatenate([np.exp(place[3:]), np.ones(3)])
+def units(point):
+    return np.concatenate([np.exp(point[3:]), np.ones(3)])
 
 
-def hessian_product(place, direction):
-    return curvature(place) @ direction
+def hessian_product(point, direction):
+    return curvature(point) @ direction
 
 
 GAUSSIAN = DeterministicLoss(value_and_slope, curvature, hessian_product, units, 2e-16)
@@ -45,9 +45,9 @@ GAUSSIAN = DeterministicLoss(value_and_slope, curvature, hessian_product, units,
 def test_a_gain_that_rounding_hides_ends_the_search():
     """A loss that is coarser than it says: without this, 500 steps."""
 
-    def coarse(place):
-        value, slope = value_and_slope(place)
-        return math.ceil(1e3 * value) / 1e3, slope + 1e-2 / units(place)
+    def coarse(point):
+        value, slope = value_and_slope(point)
+        return math.ceil(1e3 * value) / 1e3, slope + 1e-2 / units(point)
 
     found = newton(replace(GAUSSIAN, value_and_slope=coarse), START)
     assert found.converged
@@ -61,20 +61,20 @@ def test_the_optimum_is_found_whatever_the_units(method):
     found = METHODS[method](GAUSSIAN, START)
     assert found.converged
     assert found.reason.startswith("converged")
-    np.testing.assert_allclose(found.place[:3], SCALES, rtol=1e-5)
-    np.testing.assert_allclose(np.exp(found.place[3:]), OWN**-0.5, rtol=1e-5)
+    np.testing.assert_allclose(found.point[:3], SCALES, rtol=1e-5)
+    np.testing.assert_allclose(np.exp(found.point[3:]), OWN**-0.5, rtol=1e-5)
     assert found.steps <= 60
     assert found.losses[-1] == min(found.losses)
 
 
 def test_the_decrement_is_what_a_step_gains_on_a_quadratic():
-    place = START + np.array([3.0, 1.0, 1e-5, 0.0, 0.0, 0.0])
-    gap = place[:3] - SCALES
+    point = START + np.array([3.0, 1.0, 1e-5, 0.0, 0.0, 0.0])
+    gap = point[:3] - SCALES
     decrement = newton_decrement(PRECISION @ gap, PRECISION)
     assert decrement == pytest.approx(0.5 * gap @ PRECISION @ gap)
     assert newton_decrement(np.ones(2), np.diag([1.0, -1.0])) == np.inf
     found = newton(GAUSSIAN, START)
-    exact = newton_decrement(value_and_slope(found.place)[1], curvature(found.place))
+    exact = newton_decrement(value_and_slope(found.point)[1], curvature(found.point))
     assert found.decrement == pytest.approx(exact, abs=1e-12)
     assert exact <= 1e-9
 
@@ -103,7 +103,7 @@ def test_nothing_to_train_is_refused(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_loss_that_is_not_finite_is_refused(method):
     infinite = DeterministicLoss(
-        lambda place: (np.inf, place), curvature, hessian_product, units, 2e-16
+        lambda point: (np.inf, point), curvature, hessian_product, units, 2e-16
     )
     with pytest.raises(ValueError, match="the loss at the start is inf"):
         METHODS[method](infinite, START)
@@ -111,8 +111,8 @@ def test_a_loss_that_is_not_finite_is_refused(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_single_precision_converges_as_far_as_the_loss_shows(method):
-    def rounded(place):
-        value, slope = value_and_slope(place)
+    def rounded(point):
+        value, slope = value_and_slope(point)
         return float(np.float32(value + 1e3)), slope.astype(np.float32).astype(float)
 
     found = METHODS[method](
@@ -127,26 +127,26 @@ def test_a_loss_that_ends_at_a_border_is_minimised(method):
     """Infinite on the other side, where its slope is nothing."""
     rates = np.array([1e-2, 1.0, 3.0, 1e2, 1e3])
 
-    def barrier(place):
-        if (place <= 0).any():
+    def barrier(point):
+        if (point <= 0).any():
             return np.inf, np.full(5, np.nan)
-        return float(rates @ place - np.log(place).sum()), rates - 1 / place
+        return float(rates @ point - np.log(point).sum()), rates - 1 / point
 
     objective = DeterministicLoss(
         barrier,
-        lambda place: np.diag(place**-2),
-        lambda place, direction: direction / place**2,
+        lambda point: np.diag(point**-2),
+        lambda point, direction: direction / point**2,
         np.ones_like,
         2e-16,
     )
     found = METHODS[method](objective, np.ones(5))
     assert found.converged
-    np.testing.assert_allclose(found.place * rates, 1.0, rtol=1e-4)
+    np.testing.assert_allclose(found.point * rates, 1.0, rtol=1e-4)
 
 
 def test_a_curvature_that_is_not_finite_ends_the_training():
     broken = DeterministicLoss(
-        value_and_slope, lambda place: np.full((6, 6), np.nan), hessian_product, units, 2e-16
+        value_and_slope, lambda point: np.full((6, 6), np.nan), hessian_product, units, 2e-16
     )
     found = METHODS["newton"](broken, START)
     assert not found.converged
@@ -154,75 +154,75 @@ def test_a_curvature_that_is_not_finite_ends_the_training():
 
 
 def test_newton_goes_around_where_the_curvature_is_not_finite():
-    def overflowing(place):
-        return curvature(place) * (np.nan if place[3:].max() < -2.5 else 1.0)
+    def overflowing(point):
+        return curvature(point) * (np.nan if point[3:].max() < -2.5 else 1.0)
 
     found = METHODS["newton"](replace(GAUSSIAN, hessian=overflowing), START)
     assert found.converged
-    np.testing.assert_allclose(found.place[:3], SCALES, rtol=1e-6)
+    np.testing.assert_allclose(found.point[:3], SCALES, rtol=1e-6)
 
 
 def test_scales_wait_until_locations_are_found():
     """In the first steps of L-BFGS, which end before the locations' own convergence."""
-    places = []
+    points = []
 
-    def watched(place):
-        places.append(place)
-        return value_and_slope(place)
+    def watched(point):
+        points.append(point)
+        return value_and_slope(point)
 
     waiting = DeterministicLoss(
         watched, curvature, hessian_product, units, 2e-16, np.arange(6) >= 3
     )
     assert METHODS["lbfgs"](waiting, START, 2).steps == 2
-    assert all((place[3:] == START[3:]).all() for place in places)
+    assert all((point[3:] == START[3:]).all() for point in points)
     found = METHODS["lbfgs"](waiting, START)
     assert found.converged
-    np.testing.assert_allclose(found.place[:3], SCALES, rtol=1e-5)
+    np.testing.assert_allclose(found.point[:3], SCALES, rtol=1e-5)
     assert len(found.losses) == found.steps + 1
 
 
 def counted(**changed):
-    """The objective, and the places at which it was computed."""
-    places = []
+    """The objective, and the points at which it was computed."""
+    points = []
 
-    def watched(place):
-        places.append(place.tobytes())
-        return value_and_slope(place)
+    def watched(point):
+        points.append(point.tobytes())
+        return value_and_slope(point)
 
-    return DeterministicLoss(watched, curvature, hessian_product, units, 2e-16, **changed), places
+    return DeterministicLoss(watched, curvature, hessian_product, units, 2e-16, **changed), points
 
 
 def test_scales_need_not_wait_longer_than_locations_take():
     """A quadratic is found in a few steps."""
-    waiting, places = counted(scales=np.arange(6) >= 3)
+    waiting, points = counted(scales=np.arange(6) >= 3)
     METHODS["lbfgs"](waiting, START)
-    moved = [np.frombuffer(place)[3:].tolist() != START[3:].tolist() for place in places]
+    moved = [np.frombuffer(point)[3:].tolist() != START[3:].tolist() for point in points]
     assert moved.index(True) <= 25
 
 
 def test_where_nothing_is_left_no_line_search_looks_for_it():
-    objective, places = counted(scales=np.arange(6) >= 3)
+    objective, points = counted(scales=np.arange(6) >= 3)
     found = METHODS["lbfgs"](objective, START)
     assert found.converged
-    assert len(places) <= 2.2 * found.steps
+    assert len(points) <= 2.2 * found.steps
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_remembered_place_is_not_computed_again(method):
-    objective, places = counted(scales=np.arange(6) >= 3)
+    objective, points = counted(scales=np.arange(6) >= 3)
     found = METHODS[method](cached(objective), START)
     assert found.converged
-    assert all(one != other for one, other in itertools.pairwise(places))
+    assert all(one != other for one, other in itertools.pairwise(points))
     again = METHODS[method](objective, START)
-    np.testing.assert_array_equal(found.place, again.place)
+    np.testing.assert_array_equal(found.point, again.point)
 
 
 def test_newton_goes_its_first_steps_by_slopes():
     at_hessians = []
 
-    def seen(place):
-        at_hessians.append(value_and_slope(place)[0])
-        return curvature(place)
+    def seen(point):
+        at_hessians.append(value_and_slope(point)[0])
+        return curvature(point)
 
     found = newton(cached(replace(GAUSSIAN, hessian=seen)), START)
     assert found.converged

@@ -13,17 +13,17 @@ CENTRE = SCALES * rng.normal(size=SIZE)
 LOADINGS = rng.normal(size=(SIZE, FACTORS)) / SCALES[:, None]
 
 
-def no_matrix(place):
+def no_matrix(point):
     raise AssertionError("the dense Hessian is not asked for")
 
 
-def correlated(place):
-    return place / SCALES**2 + LOADINGS @ (LOADINGS.T @ place)
+def correlated(point):
+    return point / SCALES**2 + LOADINGS @ (LOADINGS.T @ point)
 
 
-def quadratic(place):
-    slope = correlated(place - CENTRE)
-    return float(0.5 * (place - CENTRE) @ slope), slope
+def quadratic(point):
+    slope = correlated(point - CENTRE)
+    return float(0.5 * (point - CENTRE) @ slope), slope
 
 
 def by_products(value_and_slope, along, units=np.ones_like, precision=2e-16):
@@ -31,20 +31,20 @@ def by_products(value_and_slope, along, units=np.ones_like, precision=2e-16):
 
 
 ILL_SCALED = by_products(
-    quadratic, lambda place, direction: correlated(direction), lambda _: SCALES
+    quadratic, lambda point, direction: correlated(direction), lambda _: SCALES
 )
 
 
-def bent(place):
+def bent(point):
     """Σ cosh xᵢ − bᵀx and a rank of ten: convex, far from quadratic."""
-    return float(np.cosh(place).sum() - BEND @ place + 0.5 * (MIX.T @ place) @ (MIX.T @ place)), (
-        np.sinh(place) - BEND + MIX @ (MIX.T @ place)
+    return float(np.cosh(point).sum() - BEND @ point + 0.5 * (MIX.T @ point) @ (MIX.T @ point)), (
+        np.sinh(point) - BEND + MIX @ (MIX.T @ point)
     )
 
 
 BEND, MIX = 30 * rng.normal(size=SIZE), rng.normal(size=(SIZE, FACTORS)) / 10
 NOT_QUADRATIC = by_products(
-    bent, lambda place, direction: np.cosh(place) * direction + MIX @ (MIX.T @ direction)
+    bent, lambda point, direction: np.cosh(point) * direction + MIX @ (MIX.T @ direction)
 )
 
 
@@ -53,21 +53,21 @@ def test_an_ill_scaled_quadratic_is_solved():
     assert found.converged, found.reason
     assert found.steps < 30
     assert found.decrement <= 1e-9
-    np.testing.assert_allclose(found.place / SCALES, CENTRE / SCALES, atol=1e-4)
+    np.testing.assert_allclose(found.point / SCALES, CENTRE / SCALES, atol=1e-4)
 
 
 def test_a_function_that_is_not_quadratic_is_solved():
     found = newton(NOT_QUADRATIC, np.zeros(SIZE))
     assert found.converged, found.reason
     assert found.steps < 40
-    assert abs(bent(found.place)[1]).max() < 1e-3
+    assert abs(bent(found.point)[1]).max() < 1e-3
 
 
 def test_where_it_stops_the_decrement_is_that_of_the_dense_hessian():
     found = newton(NOT_QUADRATIC, np.zeros(SIZE), steps=3)
     assert (found.steps, found.converged, found.reason) == (3, False, "stopped after 3 steps")
-    dense = np.diag(np.cosh(found.place)) + MIX @ MIX.T
-    exact = newton_decrement(bent(found.place)[1], dense)
+    dense = np.diag(np.cosh(found.point)) + MIX @ MIX.T
+    exact = newton_decrement(bent(found.point)[1], dense)
     assert found.decrement == pytest.approx(exact, rel=0.1)
 
 
@@ -99,15 +99,15 @@ def test_a_negative_direction_has_an_infinite_decrement(along_slope):
     assert decrement_by_products(np.zeros(300), lambda x: values * x) == np.inf
 
 
-def with_a_saddle(place):
+def with_a_saddle(point):
     """½ Σ xᵢ² whose first part is ¼ x⁴ − ½ x²."""
-    value = 0.5 * place @ place - place[0] ** 2 + 0.25 * place[0] ** 4
-    return float(value), place + np.eye(1, SIZE)[0] * (place[0] ** 3 - 2 * place[0])
+    value = 0.5 * point @ point - point[0] ** 2 + 0.25 * point[0] ** 4
+    return float(value), point + np.eye(1, SIZE)[0] * (point[0] ** 3 - 2 * point[0])
 
 
 SADDLE = by_products(
     with_a_saddle,
-    lambda place, direction: direction + np.eye(1, SIZE)[0] * (3 * place[0] ** 2 - 2) * direction,
+    lambda point, direction: direction + np.eye(1, SIZE)[0] * (3 * point[0] ** 2 - 2) * direction,
 )
 
 
@@ -122,7 +122,7 @@ def test_a_saddle_is_not_called_converged(rest):
     start[0] = 1e-3
     away = newton(SADDLE, start)
     assert away.converged, away.reason
-    assert abs(away.place[0]) == pytest.approx(1.0, abs=1e-3)
+    assert abs(away.point[0]) == pytest.approx(1.0, abs=1e-3)
 
 
 def test_redundant_parameters_do_no_harm():
@@ -130,17 +130,17 @@ def test_redundant_parameters_do_no_harm():
     half = SIZE // 2
     values = np.geomspace(1.0, 100.0, half)
 
-    def value_and_slope(place):
-        gap = place[:half] + place[half:] - 1.0
+    def value_and_slope(point):
+        gap = point[:half] + point[half:] - 1.0
         return float(0.5 * values @ gap**2), np.tile(values * gap, 2)
 
-    def along(place, direction):
+    def along(point, direction):
         return np.tile(values * (direction[:half] + direction[half:]), 2)
 
     found = newton(by_products(value_and_slope, along), np.linspace(-1, 1, SIZE))
     assert found.converged, found.reason
     assert found.decrement <= 1e-9
-    np.testing.assert_allclose(found.place[:half] + found.place[half:], 1.0, atol=1e-4)
+    np.testing.assert_allclose(found.point[:half] + found.point[half:], 1.0, atol=1e-4)
     slope = np.tile(values, 2)
     decrement = decrement_by_products(slope, lambda x: along(None, x))
     assert decrement == pytest.approx(0.5 * values.sum(), rel=0.1)
@@ -152,12 +152,12 @@ def test_redundant_parameters_do_no_harm():
 
 
 def test_single_precision_converges_as_far_as_the_loss_shows():
-    def rounded(place):
-        value, slope = bent(place)
+    def rounded(point):
+        value, slope = bent(point)
         return float(np.float32(value)), slope.astype(np.float32).astype(float)
 
-    def along(place, direction):
-        return NOT_QUADRATIC.hessian_product(place, direction).astype(np.float32).astype(float)
+    def along(point, direction):
+        return NOT_QUADRATIC.hessian_product(point, direction).astype(np.float32).astype(float)
 
     found = newton(by_products(rounded, along, precision=1.2e-7), np.zeros(SIZE))
     assert found.converged, found.reason
@@ -165,7 +165,7 @@ def test_single_precision_converges_as_far_as_the_loss_shows():
 
 
 def test_products_that_are_not_numbers_end_it():
-    broken = by_products(bent, lambda place, direction: np.nan * direction)
+    broken = by_products(bent, lambda point, direction: np.nan * direction)
     found = newton(broken, np.zeros(SIZE), steps=20)
     assert not found.converged
     assert found.decrement == np.inf
@@ -176,18 +176,18 @@ def test_places_without_a_loss_are_left(size):
     """Σ bx − log x is NaN for x < 0, where a first step goes."""
     rates = np.linspace(0.01, 3.0, size)
 
-    def value_and_slope(place):
-        value = (rates * place - np.log(np.abs(place))).sum()
-        return float(value) if (place > 0).all() else np.nan, rates - 1 / place
+    def value_and_slope(point):
+        value = (rates * point - np.log(np.abs(point))).sum()
+        return float(value) if (point > 0).all() else np.nan, rates - 1 / point
 
     objective = DeterministicLoss(
         value_and_slope,
-        lambda place: np.diag(place**-2.0),
-        lambda place, direction: direction / place**2,
+        lambda point: np.diag(point**-2.0),
+        lambda point, direction: direction / point**2,
         np.ones_like,
         2e-16,
     )
     found = newton(objective, np.full(size, 2.0))
     assert found.converged, found.reason
     assert found.steps < 40
-    np.testing.assert_allclose(found.place, 1 / rates, rtol=1e-3)
+    np.testing.assert_allclose(found.point, 1 / rates, rtol=1e-3)

@@ -71,8 +71,8 @@ def _nodes(single: bool) -> tuple[np.ndarray, np.ndarray]:
 @functools.lru_cache(maxsize=256)
 def _table(activation: Smooth, single: bool) -> np.ndarray:
     """Return weights times (f − x₊) xᵏ and (f² − x₊²) xᵏ, k = 0, 1, 2: [nodes, 6]."""
-    places, _ = _nodes(single)
-    straight, values = np.maximum(places, 0.0), np.asarray(activation(places))
+    nodes, _ = _nodes(single)
+    straight, values = np.maximum(nodes, 0.0), np.asarray(activation(nodes))
     powers = _remainder_table(activation, single)
     return np.concatenate([powers[:, :3], powers[:, :3] * (values + straight)[:, None]], axis=1)
 
@@ -80,9 +80,9 @@ def _table(activation: Smooth, single: bool) -> np.ndarray:
 @functools.lru_cache(maxsize=256)
 def _remainder_table(activation: Smooth, single: bool) -> np.ndarray:
     """Return weights times (f − x₊) xᵏ, k = 0 … 3: [nodes, 4]."""
-    places, weights = _nodes(single)
-    rest = np.asarray(activation(places)) - np.maximum(places, 0.0)
-    powers = places[:, None] ** np.arange(4)
+    nodes, weights = _nodes(single)
+    rest = np.asarray(activation(nodes)) - np.maximum(nodes, 0.0)
+    powers = nodes[:, None] ** np.arange(4)
     return powers * (rest * weights / math.sqrt(2 * math.pi))[:, None]
 
 

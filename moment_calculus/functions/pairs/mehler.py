@@ -81,8 +81,8 @@ def _appell_series(
     if combine is outer:
         sides = (..., slice(None), None), (..., None, slice(None))
     placed = [
-        moment[place]
-        for operand, place in zip((first, second), sides, strict=True)
+        moment[keys]
+        for operand, keys in zip((first, second), sides, strict=True)
         for moment in operand.moments()
     ]
     # the series needs moments of the rank of the covariance
@@ -195,10 +195,10 @@ def _side(
 ) -> list[Array]:
     """Return two sums, if wanted, and the derivatives by one side's mean and variance."""
     xp, count = namespace(rho), terms.shape[0] - 2
-    places = xp.reshape(constants(np.arange(1.0, count + 1), rho), (-1, *(1,) * rho.ndim))
-    rows = [(places + 1) ** 0.5 * terms[1:-1], ((places + 1) * (places + 2)) ** 0.5 * terms[2:]]
+    orders = xp.reshape(constants(np.arange(1.0, count + 1), rho), (-1, *(1,) * rho.ndim))
+    rows = [(orders + 1) ** 0.5 * terms[1:-1], ((orders + 1) * (orders + 2)) ** 0.5 * terms[2:]]
     # times ρ the first is the series; the second is its derivative by ρ
-    start = [terms[:-2], places * terms[:-2]] if with_value else []
+    start = [terms[:-2], orders * terms[:-2]] if with_value else []
     *rest, slope, bend = _sums(xp.stack([*start, *rows], axis=1), others[:-2], rho)
     scale = safe_scale(variance)
     return [*rest, rho * slope / scale, rho * bend / (2 * scale * scale)]
@@ -371,14 +371,14 @@ def _of_batch(
     if cut is None:
         return None
     above = _above(rho, cut.bound)
-    for place in _both_sides(above):
-        rho[place] = 0
+    for pairs in _both_sides(above):
+        rho[pairs] = 0
     series = with_pullback(_series(cut.terms, rho, 1 / safe_scale(fixed_moments[1])), fallback)
     result = series(mean, variance, covariance, spread)
     if above:
         values = _closed_pairs(activation, mean, variance, covariance, above)
-        for place in _both_sides(above):
-            result[place] = values
+        for pairs in _both_sides(above):
+            result[pairs] = values
     return result
 
 
@@ -399,10 +399,10 @@ def _above(rho: Array, bound: float) -> tuple[Array, ...]:
     return batch[once], rows[once], columns[once]
 
 
-def _both_sides(places: tuple[Array, ...]) -> list[tuple[Array, ...]]:
-    if not places:
+def _both_sides(pairs: tuple[Array, ...]) -> list[tuple[Array, ...]]:
+    if not pairs:
         return []
-    batch, rows, columns = places
+    batch, rows, columns = pairs
     return [(batch, rows, columns), (batch, columns, rows)]
 
 
@@ -411,16 +411,16 @@ def _closed_pairs(
     mean: Array,
     variance: Array,
     covariance: Array,
-    places: tuple[Array, ...],
+    pairs: tuple[Array, ...],
 ) -> Array:
     """Return the covariances of single pairs in closed form, [pairs]."""
     xp = namespace(mean)
-    batch, rows, columns = places
+    batch, rows, columns = pairs
     sides = ((batch, rows), (batch, columns))
     means, variances = (
         xp.stack([part[side] for side in sides], axis=-1) for part in (mean, variance)
     )
-    crossed = covariance[places][:, None, None] * constants(1 - np.eye(2), mean)
+    crossed = covariance[pairs][:, None, None] * constants(1 - np.eye(2), mean)
     matrices = crossed + variances[:, :, None] * constants(np.eye(2), mean)
     return activation.pair_covariance(means, variances, matrices)[:, 0, 1]
 

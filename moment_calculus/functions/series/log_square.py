@@ -41,14 +41,14 @@ def _times(one: tuple, other: tuple) -> tuple:
     return one[0] * other[0] - one[1] * other[1], one[0] * other[1] + one[1] * other[0]
 
 
-def _polynomial(coefficients: np.ndarray, place: tuple) -> tuple[tuple, tuple, tuple]:
+def _polynomial(coefficients: np.ndarray, point: tuple) -> tuple[tuple, tuple, tuple]:
     """Return a polynomial, its derivative and half of its second one, by Horner's rule."""
-    zero = 0 * place[0]
+    zero = 0 * point[0]
     value, slope, bend = (zero + coefficients[0], zero), (zero, zero), (zero, zero)
     for coefficient in coefficients[1:]:
-        bend = _plus(_times(bend, place), slope)
-        slope = _plus(_times(slope, place), value)
-        value = _plus(_times(value, place), (coefficient, 0.0))
+        bend = _plus(_times(bend, point), slope)
+        slope = _plus(_times(slope, point), value)
+        value = _plus(_times(value, point), (coefficient, 0.0))
     return value, slope, bend
 
 

@@ -94,22 +94,22 @@ def _statistics_below(activation: Any, mean: Array, variance: Array) -> tuple[Ar
     curve, smooth, product = _series(activation)
     rest, wide = 1 / (1 + variance), xp.sqrt(1 + variance)
     t = xp.clip(xp.abs(mean) / wide, max=REACH)
-    place = -t * wide  # μ
+    location = -t * wide  # μ
     fall, q = xp.exp(t * t * -0.5) / math.sqrt(2 * math.pi), rest * wide
     density, tail = fall * q, upper_tail_from_density(t, fall)
     # XLA recomputes a part wherever it is used, but not a quotient: long series are made
     # quotients.
     as_quotient = (lambda part: part * wide / wide) if smooth else (lambda part: part)
     g = _Sums(t * q, rest, density)
-    centre = as_quotient(place * tail + variance * density + g.sum(smooth, 0))
-    gain = as_quotient(tail + place * density * rest + g.sum(smooth, 1))
+    centre = as_quotient(location * tail + variance * density + g.sum(smooth, 0))
+    gain = as_quotient(tail + location * density * rest + g.sum(smooth, 1))
     bent = [gain, *(as_quotient(g.sum(curve, n)) for n in range(TERMS - 1))]  # ∂M, ∂²M, …
     bent.append(g.sum(curve, TERMS - 1))
     far = xp.clip(variance, min=SMALL)
-    spread = centre * (place - centre) - g.sum(product, 0) + gain * far
-    by_mean = (gain * (place - 2 * centre) + centre - g.sum(product, 1)) / far + bent[1]
+    spread = centre * (location - centre) - g.sum(product, 0) + gain * far
+    by_mean = (gain * (location - 2 * centre) + centre - g.sum(product, 1)) / far + bent[1]
     by_variance = (
-        0.5 * (bent[1] * (place - 2 * centre) + variance * bent[2] - g.sum(product, 2)) + gain
+        0.5 * (bent[1] * (location - 2 * centre) + variance * bent[2] - g.sum(product, 2)) + gain
     )
     near = variance < SMALL
     low_spread, low_by_mean = _mehler(bent, xp.clip(variance, max=SMALL))

@@ -90,16 +90,16 @@ def _coordinates(cutpoints: Any) -> Gaussian:
     return image.coordinates
 
 
-def _cut(cutpoints: Any, place: Array) -> Any:
+def _cut(cutpoints: Any, position: Array) -> Any:
     """Return the cut point of each row at an index."""
     if is_value(cutpoints):
         vector = repeated_vector(cutpoints)
         if len(vector.shape) == 1:
-            return index(vector, (place,))
-        return index(gather(vector, place[..., None], -1), (..., 0))
-    xp = namespace(place)
-    wide = xp.broadcast_to(cutpoints, (*place.shape, cutpoints.shape[-1]))
-    return xp.take_along_axis(wide, place[..., None], axis=-1)[..., 0]
+            return index(vector, (position,))
+        return index(gather(vector, position[..., None], -1), (..., 0))
+    xp = namespace(position)
+    wide = xp.broadcast_to(cutpoints, (*position.shape, cutpoints.shape[-1]))
+    return xp.take_along_axis(wide, position[..., None], axis=-1)[..., 0]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -127,8 +127,8 @@ def class_probabilities(
     """Yield for each class, in order, its probability as a function, and the arguments."""
     last = cutpoints.shape[-1] - 1
     if not is_value(cutpoints):
-        places = [cutpoints[..., i] for i in range(last + 1)]
-        for ends in zip([None, *places], [*places, None], strict=True):
+        cuts = [cutpoints[..., i] for i in range(last + 1)]
+        for ends in zip([None, *cuts], [*cuts, None], strict=True):
             yield partial(_class_probability, *ends), (predictor,)
         return
     coordinates = _coordinates(cutpoints)
@@ -140,9 +140,9 @@ def class_probabilities(
             yield (expit if i == 0 else _last_probability), (distance,)
 
 
-def _entry(vector: Gaussian, place: int, like: Any) -> Any:
+def _entry(vector: Gaussian, position: int, like: Any) -> Any:
     """Return one component of a vector for every row."""
-    return broadcast(index(repeated_vector(vector), (..., place)), tuple(like.shape))
+    return broadcast(index(repeated_vector(vector), (..., position)), tuple(like.shape))
 
 
 def _inner_probability(distance: Array, coordinate: Array) -> Array:

@@ -147,8 +147,8 @@ class PointRule(ClassRule):
             if rows.scale is None:  # subtract in the small root rather than at all points
                 return terms(self.at(rows.relative_to(next(values)), row_data), *values)
             points = self.at(rows, row_data)
-            place = next(values)[:, None, None]
-            own = namespace(points).take_along_axis(points, place, axis=-2)
+            index = next(values)[:, None, None]
+            own = namespace(points).take_along_axis(points, index, axis=-2)
             return terms(points - own, *values)
 
         chunk_size = max(MAX_LOGITS // (logits.shape[-1] * self.size), 1)
@@ -240,15 +240,15 @@ def _flatten_batch(array: Array, rank: int, shape: tuple[int, ...]) -> Array:
     return xp.reshape(xp.broadcast_to(array, (*shape, *own)), (math.prod(shape), *own))
 
 
-def _rotated(factor: Array, place: Array) -> Array:
+def _rotated(factor: Array, index: Array) -> Array:
     """Rotate the roots [rows, classes, d] of each row; for large d flip signs."""
     if factor.shape[-1] > MAX_MATRIX_CLASSES:
-        return factor * _pick_from_bank(_signs(factor.shape[-1]), place, factor)[:, None, :]
-    return factor @ _pick_from_bank(rotations(factor.shape[-1]), place, factor)
+        return factor * _pick_from_bank(_signs(factor.shape[-1]), index, factor)[:, None, :]
+    return factor @ _pick_from_bank(rotations(factor.shape[-1]), index, factor)
 
 
-def _pick_from_bank(bank: np.ndarray, place: Array, like: Array) -> Array:
-    return namespace(like).take(constants(bank, like), place % len(bank), axis=0)
+def _pick_from_bank(bank: np.ndarray, index: Array, like: Array) -> Array:
+    return namespace(like).take(constants(bank, like), index % len(bank), axis=0)
 
 
 @functools.cache

@@ -78,7 +78,7 @@ class ClassLikelihoods:
         if not self.has_random_parameters(mixing):
             return log_mixture(log_softmax(mixing.logits), logs)
         zeros = namespace(logs[0]).zeros_like(logs[0])
-        shares = [self.log_prob(mixing, zeros + place) for place in range(len(logs))]
+        shares = [self.log_prob(mixing, zeros + index) for index in range(len(logs))]
         return log_mixture(namespace(zeros).stack(shares, axis=-1), logs)
 
     def tempered_log_prob(self, fn: Any, value: Any, power: Any) -> Array:

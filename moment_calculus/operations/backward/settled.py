@@ -33,11 +33,11 @@ class _Group:
         """The covariance of the values in each element, [*shape, K, K]."""
         return asked.joint(self.values)
 
-    def variance(self, place: int) -> Array:
+    def variance(self, index: int) -> Array:
         """Return the variance of one value."""
         if len(self.values) == 1:
             return asked.variance(self.values[0])
-        return positive_part(self.joint[..., place, place])
+        return positive_part(self.joint[..., index, index])
 
 
 class _AskedSpread(Spread):
@@ -71,13 +71,13 @@ class _Settled(OfOneSource):
     """Step of a value with the covariances that a sweep found."""
 
     group: _Group
-    place: int
+    index: int
     identity = True
 
-    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+    def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:
         return cotangent
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int:
         return axis
 
     def entries(self, value: Gaussian) -> Entries | None:
@@ -93,7 +93,7 @@ class _Settled(OfOneSource):
         step = other.step
         if not isinstance(step, _Settled) or step.group is not self.group:
             return None
-        return gain * self.group.joint[..., self.place, step.place]
+        return gain * self.group.joint[..., self.index, step.index]
 
 
 def settled(value: Gaussian) -> Gaussian:
@@ -119,15 +119,15 @@ def is_pulled_back(value: Gaussian) -> bool:
 
 def _of_group(values: Sequence[Gaussian]) -> list[Gaussian]:
     group = _Group(values)
-    return [_member(group, place) for place in range(len(values))]
+    return [_member(group, index) for index in range(len(values))]
 
 
-def _member(group: _Group, place: int) -> Gaussian:
-    value = group.values[place]
+def _member(group: _Group, index: int) -> Gaussian:
+    value = group.values[index]
     return Gaussian(
         value.mean,
-        _AskedSpread(value, lambda: group.variance(place)),
-        _Settled(value, group, place),
+        _AskedSpread(value, lambda: group.variance(index)),
+        _Settled(value, group, index),
         axis=value.axis,
         ties=value.ties,
         propagation=replace(value.propagation, covariance="full"),

@@ -108,7 +108,7 @@ class MaskedWeight(Composite):
         """Return the weight with reordered axes: ``order`` is the old axis at each place."""
         return self._moved(
             lambda array: namespace(array).permute_dims(array, tuple(order)),
-            [self.order[place] for place in order],
+            [self.order[axis] for axis in order],
         )
 
     def converted(self, convert: Callable[[Array], Array]) -> MaskedWeight:

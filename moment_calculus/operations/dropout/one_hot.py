@@ -81,6 +81,6 @@ class OneHot(Stated):
         """Return the covariance of the draw, given the probabilities times their factor."""
         return Added(diagonal(self.rest), lambda rows: times_rows(self.rest, rows))
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int | None:
         """Return the axis itself, but not that of the classes."""
         return axis if axis != value.axis else None

@@ -116,12 +116,12 @@ class _Chosen(Switched):
         random = any(is_value(part) for part in alternatives)
         return pick_components(self.select, alternatives) if random else self.select(*alternatives)
 
-    def through(self, place: int, cross: Array) -> Array:
+    def through(self, input_index: int, cross: Array) -> Array:
         """Keep the covariance of one alternative where it is chosen; zero elsewhere."""
         zeros = namespace(cross).zeros_like(cross)
-        return self.select(*(cross if i == place else zeros for i in range(len(self.inputs))))
+        return self.select(*(cross if i == input_index else zeros for i in range(len(self.inputs))))
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int | None:
         return axis if axis != value.axis else None
 
 

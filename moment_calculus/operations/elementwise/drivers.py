@@ -131,10 +131,10 @@ def independent_points(driver: Gaussian, others: Sequence[Any]) -> tuple[Array, 
             sites=shared,
             remedy=HEADS_REMEDY,
         )
-    places, weights = gauss_hermite(THIRD)
+    nodes, weights = gauss_hermite(THIRD)
     mean, deviation = _numbers(driver.mean), safe_scale(_numbers(driver.variance))
     column = lambda part: constants(part.reshape((-1,) + (1,) * len(driver.shape)), mean)  # noqa: E731
-    return mean + deviation * column(places), column(weights) + 0 * mean
+    return mean + deviation * column(nodes), column(weights) + 0 * mean
 
 
 def _points_of_branch(branch: Any, knots: Knots, count: int) -> tuple[Array, Array]:
@@ -213,11 +213,11 @@ def _as_function_of_drivers(
     wide = broadcast(argument, shape)
     base = wide.base if isinstance(wide, Deferred) else wide
     bends = wide.function.knots if isinstance(wide, Deferred) else ()
-    for place, driver in enumerate(drivers):
+    for index, driver in enumerate(drivers):
         if (relation := affine_relation(driver, base)) is not None:
             scale, shift = relation[0], to_host(relation[1])
-            knots[place] = merge_knots(knots[place], _knots_of_image(bends, scale, shift))
-            return lambda points: value_at(wide, scale * points[place] + shift)
+            knots[index] = merge_knots(knots[index], _knots_of_image(bends, scale, shift))
+            return lambda points: value_at(wide, scale * points[index] + shift)
     drivers.append(base)
     knots.append(bends)
     last = len(drivers) - 1
@@ -263,7 +263,7 @@ def _knots_of_image(knots: Knots, scale: float, shift: Any) -> Knots:
     if scale == 1 and isinstance(shift, float) and shift == 0:
         return knots
     pairs = (knot if isinstance(knot, tuple) else (knot, 1.0) for knot in knots)
-    return tuple(((place - shift) / scale, width / abs(scale)) for place, width in pairs)
+    return tuple(((location - shift) / scale, width / abs(scale)) for location, width in pairs)
 
 
 def value_at(value: Any, points: Array) -> Array:

@@ -372,9 +372,9 @@ def _numeric(inverse: Any, stretch: Any, low: float = -INFINITE, high: float = I
 def _cosh_preimages(level: Any) -> tuple[tuple[Any, Any], ...]:
     if not isinstance(level, int | float) or level <= 1:
         return ()
-    place = math.acosh(level)
+    location = math.acosh(level)
     stretch = 1 / math.sqrt(level * level - 1)
-    return (place, stretch), (-place, stretch)
+    return (location, stretch), (-location, stretch)
 
 
 # Functions that are defined everywhere: quadrature computes their moments.

@@ -65,14 +65,14 @@ class _OfSeveral(FunctionOfSeveral, Rewritable):
     joint: Joint = field()
     nonlinear = True
 
-    def through(self, place: int, cross: Array) -> Array:
+    def through(self, input_index: int, cross: Array) -> Array:
         """Return the covariance scaled by the expected derivative (Stein's lemma)."""
-        return rows_scaled(cross, self.gains[place], self.inputs[place].axis)
+        return rows_scaled(cross, self.gains[input_index], self.inputs[input_index].axis)
 
-    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
-        return cotangent * self.gains[place]
+    def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:
+        return cotangent * self.gains[input_index]
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int:
         return axis
 
     def own(self, value: Gaussian) -> Added:
@@ -92,9 +92,9 @@ class _OfSeveral(FunctionOfSeveral, Rewritable):
         axis = self.inputs[0].axis
         gains = [features_last(gain, axis) for gain in self.gains]
         total: Any = 0.0
-        for place, (first, gain) in enumerate(zip(self.inputs, gains, strict=True)):
+        for input_index, (first, gain) in enumerate(zip(self.inputs, gains, strict=True)):
             total = total + outer(gain, gain) * first.joint_covariance()
-            for second, other in zip(self.inputs[:place], gains[:place], strict=True):
+            for second, other in zip(self.inputs[:input_index], gains[:input_index], strict=True):
                 if overlap(first, second):
                     both = outer(gain, other) * cross_covariance(first, second)
                     total = total + both + transpose(both)
@@ -222,20 +222,20 @@ def drivers_of(*arguments: Any) -> Drivers:
 def _with_terms_merged(arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Return the arguments with two terms of a sum as one; None if there is no such sum."""
     joints = [part if isinstance(part, Joint) else joint_parameter(part) for part in arguments]
-    for place, joint in enumerate(joints):
-        others = [*arguments[:place], *arguments[place + 1 :]]
+    for index, joint in enumerate(joints):
+        others = [*arguments[:index], *arguments[index + 1 :]]
         if joint is not None and (merged := _merged(joint, others)) is not None:
-            return (*arguments[:place], merged, *arguments[place + 1 :])
+            return (*arguments[:index], merged, *arguments[index + 1 :])
     return None
 
 
 def _merged(joint: Joint, others: Sequence[Any]) -> Joint | None:
     """Return a function with two terms of a sum in it, which nothing else depends on, as one."""
     if joint.combine not in (operator.add, total):
-        for place, part in enumerate(joint.parts):
-            rest = [*joint.parts[:place], *joint.parts[place + 1 :], *others]
+        for index, part in enumerate(joint.parts):
+            rest = [*joint.parts[:index], *joint.parts[index + 1 :], *others]
             if isinstance(part, Joint) and (merged := _merged(part, rest)) is not None:
-                parts = (*joint.parts[:place], merged, *joint.parts[place + 1 :])
+                parts = (*joint.parts[:index], merged, *joint.parts[index + 1 :])
                 return Joint(joint.combine, parts, joint.bounds)
         return None
     terms = terms_of(joint)
@@ -275,9 +275,9 @@ def draw_arguments(
             remedy="put a linear map between dropout and the parameters" + OR_DRAW,
         )
     points: list[Array] = []
-    for place, driver in reversed([*enumerate(drivers.gaussians)]):
+    for index, driver in reversed([*enumerate(drivers.gaussians)]):
         mean, variance = to_float64(driver.mean), to_float64(driver.variance)
-        if place == 0 and points:
+        if index == 0 and points:
             mean, variance = conditional(driver, drivers.gaussians[1], points[0])
         points.insert(0, mean + variance**0.5 * noise((count, *driver.shape)))
     return [

@@ -107,13 +107,13 @@ class _RescaledProduct(OfOneSource, FunctionOfSeveral):
         joint = joint_of(self.source)
         return joint if isinstance(joint, Joint) else None
 
-    def through(self, place: int, cross: Array) -> Array:
+    def through(self, input_index: int, cross: Array) -> Array:
         return rows_scaled(cross, self.ratio, self.source.axis)
 
-    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+    def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:
         return cotangent * self.ratio
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int:
         return axis
 
     def covariance(self) -> Array:
@@ -222,7 +222,7 @@ class _Product(Product, KnowsLags, Rewritable, Switched):
 
     def factors(self, value: Gaussian) -> tuple[int, ...]:
         """Return the place of the smaller factor, which may be a scale of the other."""
-        return (min((0, 1), key=lambda place: math.prod(self.inputs[place].shape)),)
+        return (min((0, 1), key=lambda input_index: math.prod(self.inputs[input_index].shape)),)
 
     def covariance(self) -> Array:
         """Return the covariance [..., d, d] for jointly Gaussian factors (Isserlis)."""
@@ -244,16 +244,16 @@ class _Product(Product, KnowsLags, Rewritable, Switched):
             covariance = covariance + cross * transpose(cross) + linear + transpose(linear)
         return covariance
 
-    def through(self, place: int, cross: Array) -> Array:
+    def through(self, input_index: int, cross: Array) -> Array:
         """Scale the covariance of one factor by the mean of the other factor."""
-        other = self.inputs[1 - place]
+        other = self.inputs[1 - input_index]
         return rows_scaled(cross, other.mean, other.axis)
 
-    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+    def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:
         """Scale the cotangent by the mean of the other factor."""
-        return cotangent * self.inputs[1 - place].mean
+        return cotangent * self.inputs[1 - input_index].mean
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int:
         return axis
 
     def own(self, value: Gaussian) -> Added:

@@ -38,13 +38,13 @@ class Stated(OfOneSource):
     rest: Array  # variance of the noise; a subclass may have its covariance
     componentwise = True
 
-    def through(self, place: int, cross: Array) -> Array | None:
+    def through(self, input_index: int, cross: Array) -> Array | None:
         """Return the covariance, scaled; None if the factor and its batch do not broadcast."""
         if not broadcasts(batch_shape(self.source.shape, self.source.axis), cross.shape[:-2]):
             return None
         return rows_scaled(cross, self.factor, self.source.axis)
 
-    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+    def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:
         """Return the cotangent, scaled."""
         return cotangent * self.factor
 

@@ -58,7 +58,7 @@ class Sum(KnowsLags, Rewritable, Switched):
     drops_covariance: bool = False
     identity = True
 
-    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+    def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:
         """Return the cotangent itself."""
         return cotangent
 
@@ -74,7 +74,7 @@ class Sum(KnowsLags, Rewritable, Switched):
         left, right = pairs.ends(safe_scale(value.variance) / apart)
         return total * left * right
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int:
         """Return the axis itself."""
         return axis
 

@@ -157,8 +157,8 @@ class _Mapped(Step):
     inputs: tuple[Gaussian, ...] = field()  # z first
     matrix: Array  # E S
 
-    def through(self, place: int, cross: Array) -> Array | None:
-        return self.matrix @ cross if place == 0 else None
+    def through(self, input_index: int, cross: Array) -> Array | None:
+        return self.matrix @ cross if input_index == 0 else None
 
     def factors(self, value: Gaussian) -> tuple[int, ...]:
         return tuple(range(1, len(self.inputs)))

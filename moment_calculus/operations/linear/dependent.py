@@ -28,18 +28,18 @@ class _MatrixProduct(KnowsLags):
 
     inputs: tuple[Gaussian, Gaussian] = field()
 
-    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+    def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:
         """Return the transpose of the product with the mean of the other matrix."""
         x, y = self.inputs
-        return cotangent @ y.mean.mT if place == 0 else x.mean.mT @ cotangent
+        return cotangent @ y.mean.mT if input_index == 0 else x.mean.mT @ cotangent
 
     def factors(self, value: Gaussian) -> tuple[int, ...]:
         """Return the place of x."""
         return (0,)
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int | None:
         """Return axes of the batch, the rows of x and the columns of y."""
-        return axis if axis < -2 or axis == (-2, -1)[place] else None
+        return axis if axis < -2 or axis == (-2, -1)[input_index] else None
 
     def pairs(self, value: Gaussian, pairs: Pairs | Along) -> Array | None:
         """Return the covariances of rows by what the rows of y have in common."""

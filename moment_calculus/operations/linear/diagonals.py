@@ -20,8 +20,8 @@ _DIAGONAL = "diagonal"
 
 def diagonal(value: Value) -> Value:
     """Return the diagonal [..., d] of matrices [..., d, d]."""
-    places = np.arange(value.shape[-1])
-    return index(value, (..., places, places))
+    columns = np.arange(value.shape[-1])
+    return index(value, (..., columns, columns))
 
 
 def diagonal_matrix(vector: Value) -> Gaussian:

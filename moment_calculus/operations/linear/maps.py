@@ -224,33 +224,33 @@ class LinearMap(MapStep, KnowsLags, Rewritable):
         vector = self.random_matrix is not None and len(self.random_matrix.shape) == 1
         return (self.random_matrix, self.expected_inputs) if vector else None
 
-    def follows(self, place: int) -> bool:
+    def follows(self, input_index: int) -> bool:
         """Whether an input is x or the bias; covariances by random weights are not followed."""
-        return self.inputs[place] is self.mapped or self.inputs[place] is self.bias
+        return self.inputs[input_index] is self.mapped or self.inputs[input_index] is self.bias
 
     def factors(self, value: Gaussian) -> tuple[int, ...]:
         """Return the place of x beside random weights."""
         random = self.random_matrix is not None
         return tuple(filter(self._is_mapped, range(len(self.inputs) * random)))
 
-    def _is_mapped(self, place: int) -> bool:
+    def _is_mapped(self, input_index: int) -> bool:
         """Whether an input is x, and not the same value as the matrix."""
-        source = self.inputs[place]
-        return source is self.mapped and (place == 0 or source is not self.random_matrix)
+        source = self.inputs[input_index]
+        return source is self.mapped and (input_index == 0 or source is not self.random_matrix)
 
-    def through(self, place: int, cross: Array) -> Array | None:
+    def through(self, input_index: int, cross: Array) -> Array | None:
         """Multiply the covariance of the input by the matrix; keep that of the bias."""
-        if self.inputs[place] is self.mapped:
+        if self.inputs[input_index] is self.mapped:
             return self.matrix @ cross
-        return cross if self.inputs[place] is self.bias else None
+        return cross if self.inputs[input_index] is self.bias else None
 
-    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+    def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:
         """Multiply the cotangent by the matrix; keep that of the bias."""
-        source, matrix = self.inputs[place], self.matrix
+        source, matrix = self.inputs[input_index], self.matrix
         if source is self.bias:
             return cotangent
         cotangent = cotangent[..., None] if value.axis is None else cotangent
-        mapped = self._is_mapped(place)
+        mapped = self._is_mapped(input_index)
         if not mapped and len(source.shape) == 1:
             return cotangent * self.expected_inputs
         if not mapped:
@@ -263,24 +263,26 @@ class LinearMap(MapStep, KnowsLags, Rewritable):
             return xp.reshape(pulled, (*cotangent.shape[:-1], matrix.shape[-1]))
         return (cotangent[..., None, :] @ matrix)[..., 0, :]
 
-    def pull_rows(self, value: Gaussian, place: int, cotangent: Array, axis: int) -> Array | None:
+    def pull_rows(
+        self, value: Gaussian, input_index: int, cotangent: Array, axis: int
+    ) -> Array | None:
         """Return the rows of the matrix, scaled."""
-        if not self._is_mapped(place) or axis != value.axis:
+        if not self._is_mapped(input_index) or axis != value.axis:
             return None
         rows = cotangent[..., None] * self.matrix
         return axis_moved(rows, -2, 1)
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int | None:
         """Return an axis of the batch, or any axis of the bias."""
-        if self.inputs[place] is self.bias:
+        if self.inputs[input_index] is self.bias:
             return axis
         if value.axis is None:  # a scalar product
             return axis - 1
-        return axis if axis != -1 and self._is_mapped(place) else None
+        return axis if axis != -1 and self._is_mapped(input_index) else None
 
-    def outer_inputs(self, value: Gaussian, place: int) -> Array | None:
+    def outer_inputs(self, value: Gaussian, input_index: int) -> Array | None:
         """Return the mean of x beside a random matrix."""
-        matrix = self.inputs[place] is self.random_matrix and not self._is_mapped(place)
+        matrix = self.inputs[input_index] is self.random_matrix and not self._is_mapped(input_index)
         return self.expected_inputs if matrix and len(self.random_matrix.shape) == 2 else None
 
     def own(self, value: Gaussian) -> Added | None:
@@ -292,11 +294,11 @@ class LinearMap(MapStep, KnowsLags, Rewritable):
         return Added(affine(self.mapped.variance, self.random_matrix.variance))
 
     def absorbable(self, value: Gaussian) -> tuple[int, ...]:
-        """Return the places of weight and bias, if no covariance of theirs is left out."""
-        places = [place for place in range(len(self.inputs)) if not self._is_mapped(place)]
-        sources = [self.inputs[place] for place in places]
+        """Return the indices of weight and bias, if no covariance of theirs is left out."""
+        maps = [i for i in range(len(self.inputs)) if not self._is_mapped(i)]
+        sources = [self.inputs[i] for i in maps]
         known = all(source.independent or links_of(source) is not None for source in sources)
-        return tuple(places) if known and self.noise.variance is not None else ()
+        return tuple(maps) if known and self.noise.variance is not None else ()
 
     def absorbed(self, value: Gaussian) -> Added:
         """Return the noise of the outputs of one row by weight and bias."""
@@ -493,5 +495,5 @@ def _variance(x: Gaussian, matrix: Array, matrix_per_row: Array, noise: Array | 
 
 def map_features(value: Gaussian, matrix: Array) -> Gaussian:
     """Multiply the features [d] of a value, wherever their axis is, by a certain matrix [e, d]."""
-    last, place = len(value.shape) - 1, len(value.shape) + (value.axis or 0)
-    return move_axis(linear(move_axis(value, place, last), matrix), last, place)
+    last, features = len(value.shape) - 1, len(value.shape) + (value.axis or 0)
+    return move_axis(linear(move_axis(value, features, last), matrix), last, features)

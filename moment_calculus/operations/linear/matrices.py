@@ -197,10 +197,10 @@ def einsum(equation: str, *operands: Any) -> Any:
 
 def _contract_masked(letters: list[str], operands: Sequence[Any], result: str) -> Any:
     """Contract a masked weight with its inputs as a linear map; raise for other contractions."""
-    place = next(i for i, operand in enumerate(operands) if isinstance(operand, MaskedWeight))
-    weight, names_w = operands[place], letters[place]
+    index = next(i for i, operand in enumerate(operands) if isinstance(operand, MaskedWeight))
+    weight, names_w = operands[index], letters[index]
     rest = list(zip(operands, letters, strict=True))
-    del rest[place]
+    del rest[index]
     inputs = [n for n in names_w if rest and n in rest[0][1] and n not in result]
     outputs = [n for n in names_w if n in result and not (rest and n in rest[0][1])]
     plain = len(inputs) == 1 and len(outputs) + 1 == len(names_w) <= 2

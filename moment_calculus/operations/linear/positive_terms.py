@@ -45,8 +45,8 @@ def _components(function: Deferred, axis: int, squeezed: bool) -> list[Any]:
     ahead, base = (slice(None),) * axis, narrow(function.base)
     keys = [i if squeezed else slice(i, i + 1) for i in range(function.shape[axis])]
     parts = [index(function, (*ahead, key)) for key in keys]
-    place = axis - len(function.shape)
-    if -place <= len(base.shape) and base.shape[place] > 1:
+    axis_there = axis - len(function.shape)
+    if -axis_there <= len(base.shape) and base.shape[axis_there] > 1:
         return parts
     return [Deferred(parts[0].base, part.function) for part in parts]
 

@@ -44,15 +44,15 @@ class _SumOverBatch(Moved, MapStep):
     def move(self, array: Array) -> Array:
         return namespace(array).sum(array, axis=self.axes, keepdims=True)
 
-    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+    def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:
         shape = (len(cotangent), *self.source.shape)
         return namespace(cotangent).broadcast_to(cotangent, shape)
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int | None:
         return axis if axis + len(value.shape) not in self.axes else None
 
     @property
-    def places(self) -> tuple[int, ...]:
+    def batch_axes(self) -> tuple[int, ...]:
         """The summed axes as negative axes of the batch, which has no feature axis."""
         axis, rank = self.source.axis, len(self.source.shape)
         feature, count = rank + (axis or 0), rank - (axis is not None)
@@ -61,14 +61,14 @@ class _SumOverBatch(Moved, MapStep):
     def covariance(self) -> Array:
         """Sum the covariances of the elements, which are independent of each other."""
         covariance = self.source.joint_covariance()
-        places = tuple(place - 2 for place in self.places)
-        return namespace(covariance).sum(covariance, axis=places, keepdims=True)
+        batch_axes = tuple(axis - 2 for axis in self.batch_axes)
+        return namespace(covariance).sum(covariance, axis=batch_axes, keepdims=True)
 
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         batch = batch_shape(other.shape, other.axis)
         # Axes along which the other value has elements of its own: each of these elements
         # depends on one term of the sum only, if the elements are independent.
-        own_axes = [place for place in self.places if -place <= len(batch) and batch[place] > 1]
+        own_axes = [axis for axis in self.batch_axes if -axis <= len(batch) and batch[axis] > 1]
         if own_axes and not _are_side_by_side(self.source, other):
             swapped = query.by_inputs(other, value)
             return None if swapped is None else transpose(swapped)
@@ -77,7 +77,7 @@ class _SumOverBatch(Moved, MapStep):
             return None
         xp, own = namespace(cross), batch_shape(self.source.shape, self.source.axis)
         wide = xp.broadcast_to(cross, (*broadcast_shape(own, batch), *cross.shape[-2:]))
-        over = tuple(place - 2 for place in self.places if place not in own_axes)
+        over = tuple(axis - 2 for axis in self.batch_axes if axis not in own_axes)
         return xp.sum(wide, axis=over, keepdims=True) if over else wide
 
 
@@ -131,8 +131,8 @@ def _over_features(value: Gaussian) -> Gaussian:
     axis, xp = value.axis, namespace(value.mean)
     if value.has_covariance:
         lead = batch_shape(value.shape, axis)
-        place = len(value.shape) + (axis or 0)
-        shape = (*lead[:place], 1, *lead[place:])
+        features = len(value.shape) + (axis or 0)
+        shape = (*lead[:features], 1, *lead[features:])
         variance = xp.reshape(positive_part(xp.sum(value.covariance, axis=(-2, -1))), shape)
     else:
         variance = xp.sum(value.variance, axis=axis, keepdims=True)
@@ -158,7 +158,7 @@ class SumOverFeatures(MapStep):
         (source,) = self.inputs
         return None if source.axis is None else sum_of_positive(source, source.axis)
 
-    def through(self, place: int, cross: Array) -> Array:
+    def through(self, input_index: int, cross: Array) -> Array:
         """Sum the rows of the covariance with another value."""
         return namespace(cross).sum(cross, axis=-2, keepdims=True)
 
@@ -166,12 +166,12 @@ class SumOverFeatures(MapStep):
         """Return no place: it is linear."""
         return ()
 
-    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+    def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:
         """Repeat the cotangent."""
         shape = (len(cotangent), *self.inputs[0].shape)
         return namespace(cotangent).broadcast_to(cotangent, shape)
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int | None:
         """Return the axis itself, but not that of the features."""
         return axis if axis != value.axis else None
 
@@ -208,8 +208,8 @@ def _of_whole(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
     if vector is None or not vector.has_covariance:
         return None
     shape = tuple(1 if axis in axes else n for axis, n in enumerate(value.shape))
-    places = np.arange(math.prod(shape)).reshape(shape)
-    summed = np.broadcast_to(places, value.shape).reshape(-1) == places.reshape(-1, 1)
+    indices = np.arange(math.prod(shape)).reshape(shape)
+    summed = np.broadcast_to(indices, value.shape).reshape(-1) == indices.reshape(-1, 1)
     return reshape(linear(vector, constants(summed, vector.mean)), shape)
 
 
@@ -259,7 +259,7 @@ class _CumulativeSum(Moved):
     def move(self, array: Array) -> Array:
         return _sums(array, self.axis, self.reverse)
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int | None:
         return axis if axis + len(value.shape) != self.axis else None
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:

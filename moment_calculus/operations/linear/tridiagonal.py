@@ -148,7 +148,7 @@ def _link_of_result(link: Link, weight: Gaussian) -> Link:
     """Turn a link of the matrix that a step was applied to into a link of its result."""
     step, (offset, covariances) = weight.step, link
     if isinstance(step, Permuted):
-        return Link.of([offset[place] for place in step.order], step.move(covariances))
+        return Link.of([offset[axis] for axis in step.order], step.move(covariances))
     if isinstance(step, Converted):
         return Link(offset, step.move(covariances))
     assert step.affine is not None

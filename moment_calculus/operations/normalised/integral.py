@@ -95,7 +95,7 @@ class Integral:
         xp, centre = namespace(self.centre), self.centre
         parts = [xp.ones_like(centre), centre, centre * centre, self.variance]
         sums = self.lost @ xp.stack(parts, axis=-1)
-        return [sums[..., place] for place in range(len(parts))]
+        return [sums[..., index] for index in range(len(parts))]
 
     @cached_property
     def _kept(self) -> Array:
@@ -162,7 +162,7 @@ class Integral:
     def _weighted(self, coefficients: list[Array], factors: Array) -> list[Array]:
         """Return sums over the nodes, [..., d]."""
         found = namespace(factors).stack(coefficients, axis=-2) @ factors
-        return [found[..., place, :] for place in range(len(coefficients))]
+        return [found[..., index, :] for index in range(len(coefficients))]
 
     def _beyond_mean(self) -> Array:
         """Return the mean of c/√Q beyond c̄."""

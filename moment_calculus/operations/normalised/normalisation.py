@@ -183,11 +183,11 @@ class Normalised(KnowsLags):
         """Return the covariance of the result."""
         return self.result.covariance()
 
-    def through(self, place: int, cross: Array) -> Array:
+    def through(self, input_index: int, cross: Array) -> Array:
         """Multiply the covariance of x by the expected Jacobian."""
         return self.result.through(cross)
 
-    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+    def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:
         """Multiply a cotangent by the expected Jacobian, which is symmetric."""
         return self.result.times(cotangent)
 
@@ -209,14 +209,14 @@ class Normalised(KnowsLags):
 
     def own_lag(self, value: Gaussian, offset: tuple[int, ...], absorbed: bool) -> Array | None:
         """Return the covariance of R at an offset along one axis."""
-        places = [place for place, apart in enumerate(offset) if apart]
-        along, arrays = Along(places[0] - len(offset)), value.memo.arrays
-        between = self._of_features(along) if len(places) == 1 else None
+        indices = [index for index, apart in enumerate(offset) if apart]
+        along, arrays = Along(indices[0] - len(offset)), value.memo.arrays
+        between = self._of_features(along) if len(indices) == 1 else None
         if between is None:
             return None
         if (self, along) not in arrays:
             arrays[self, along] = self._rest(between, along)
-        return along.at(arrays[self, along], offset[places[0]])
+        return along.at(arrays[self, along], offset[indices[0]])
 
     def _of_features(self, along: Along) -> Array | None:
         (x,) = self.inputs
@@ -231,7 +231,7 @@ class Normalised(KnowsLags):
         correlation = _sum(between) ** 2 / xp.clip(total, min=TINY)
         return own * other * xp.clip(correlation, max=1.0)
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int | None:
         """Return the axis itself, but not that of the features."""
         return axis if axis != -1 else None
 

@@ -135,11 +135,11 @@ class LogitsStep(Step):
         """Whether the logits enter as independent, in diagonal mode."""
         return not self.inputs[0].propagation.has_full_covariance
 
-    def through(self, place: int, cross: Array) -> Array:
+    def through(self, input_index: int, cross: Array) -> Array:
         """Multiply the covariance of the logits by the Jacobian."""
         return self.jacobian @ cross
 
-    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+    def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:
         """Multiply a cotangent by the Jacobian, no larger than the variances allow."""
         rows = axis_moved(cotangent * self._shares(value)[0], 0, -2)  # one product for all of them
         return axis_moved(rows @ self.jacobian, -2, 0)
@@ -154,7 +154,7 @@ class LogitsStep(Step):
         image = jacobian @ x.covariance if x.has_covariance else jacobian * x.variance[..., None, :]
         return shrunk(value.variance, namespace(value.mean).sum(image * jacobian, axis=-1))
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int | None:
         """Return the axis itself, but not that of the classes."""
         return axis if axis != -1 else None
 

@@ -34,19 +34,19 @@ class Layers:
         ends: list[State] = []
         for first in range(0, len(self.weights), 1 + self.bidirectional):
             directions = []
-            for place in range(first, first + 1 + self.bidirectional):
-                state = tuple(index(part, place) for part in states)
-                hidden, end = self._unrolled(inputs, state, place)
+            for layer in range(first, first + 1 + self.bidirectional):
+                state = tuple(index(part, layer) for part in states)
+                hidden, end = self._unrolled(inputs, state, layer)
                 directions.append(_stacked(hidden))
                 ends.append(end)
             inputs = directions[0] if len(directions) == 1 else _beside(directions)
         return inputs, tuple(_stacked([end[k] for end in ends]) for k in range(len(states)))
 
-    def _unrolled(self, inputs: Any, state: State, place: int) -> tuple[list[Any], State]:
+    def _unrolled(self, inputs: Any, state: State, layer: int) -> tuple[list[Any], State]:
         steps, hidden = range(inputs.shape[0]), []
-        backwards = self.bidirectional and place % 2 == 1
+        backwards = self.bidirectional and layer % 2 == 1
         for step in reversed(steps) if backwards else steps:
-            state = self.cell(index(inputs, step), state, self.weights[place])
+            state = self.cell(index(inputs, step), state, self.weights[layer])
             hidden.append(state[0])
         return hidden[::-1] if backwards else hidden, state
 

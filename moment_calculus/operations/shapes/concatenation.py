@@ -40,17 +40,17 @@ class _Parts(Rewritable, Switched):
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
         return tuple(self.parts[i] for i in self._places)
 
-    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+    def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:
         """Return the cotangents of the elements of one part."""
         sizes = [part.shape[self.axis] for part in self.parts]
-        start = sum(sizes[: self._places[place]])
-        stop, behind = start + sizes[self._places[place]], (slice(None),) * (-1 - self.axis)
+        start = sum(sizes[: self._places[input_index]])
+        stop, behind = start + sizes[self._places[input_index]], (slice(None),) * (-1 - self.axis)
         return cotangent[(..., slice(start, stop), *behind)]
 
     def factors(self, value: Gaussian) -> tuple[int, ...]:
         return ()
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int | None:
         return axis if axis != self.axis else None
 
     def branches(self, value: Gaussian, parts: Any) -> Branches | None:
@@ -100,9 +100,9 @@ class _Joined(_Parts):
     parts: tuple[Gaussian, ...]  # certain ones have a variance of zero
     axis: int  # negative
 
-    def through(self, place: int, cross: Array) -> Array:
+    def through(self, input_index: int, cross: Array) -> Array:
         """Pad the covariance of one part with zero rows for the features of the others."""
-        sizes, i = [_size(part) for part in self.parts], self._places[place]
+        sizes, i = [_size(part) for part in self.parts], self._places[input_index]
         return _pad_rows(cross, sum(sizes[:i]), sum(sizes[i + 1 :]))
 
 
@@ -134,15 +134,15 @@ class _Stacked(_Parts):
     def _place_in_batch(self) -> int:
         return self.axis + (self.features is not None and self.axis < self.features)
 
-    def follows(self, place: int) -> bool:
+    def follows(self, input_index: int) -> bool:
         """Whether every part has one element along the axis, so that it keeps its covariance."""
         return all(part.shape[self.axis] == 1 for part in self.parts)
 
-    def through(self, place: int, cross: Array) -> Array | None:
+    def through(self, input_index: int, cross: Array) -> Array | None:
         """Keep the covariance at the element of one part; zero at the other elements."""
-        if not self.follows(place):
+        if not self.follows(input_index):
             return None
-        return _only(cross, self._places[place], len(self.parts), self._place_in_batch)
+        return _only(cross, self._places[input_index], len(self.parts), self._place_in_batch)
 
 
 def concatenate(values: Sequence[Any], axis: int) -> Gaussian:
@@ -181,8 +181,8 @@ def _concatenate_any(parts: Sequence[Any], axis: int) -> Any:
 def stack(values: Sequence[Any], axis: int) -> Gaussian:
     """Stack values and arrays along a new negative axis; scalars become features of a vector."""
     shape = tuple(values[0].shape)
-    place = len(shape) + 1 + axis
-    wide = (*shape[:place], 1, *shape[place:])
+    features = len(shape) + 1 + axis
+    wide = (*shape[:features], 1, *shape[features:])
     result = concatenate([reshape(value, wide) for value in values], axis)
     if axis == -1:
         result.memo.arrays[STACKED] = tuple(values)
@@ -255,10 +255,10 @@ def _pad_rows(cross: Array, before: int, after: int) -> Array:
     return xp.concat([above, cross, below], axis=-2)
 
 
-def _only(cross: Array, chosen: int, count: int, place: int) -> Array:
+def _only(cross: Array, chosen: int, count: int, features: int) -> Array:
     """Keep one element along a negative axis of the batch, with zeros for the others."""
     xp = namespace(cross)
-    numbers = xp.reshape(xp.arange(count, device=device(cross)), (count,) + (1,) * (1 - place))
+    numbers = xp.reshape(xp.arange(count, device=device(cross)), (count,) + (1,) * (1 - features))
     return xp.where(numbers == chosen, cross, xp.zeros_like(cross))
 
 
@@ -283,25 +283,25 @@ class _Padded(Moved):
             return pad(operand, self.kernel, self.config, self.fill)
         return self.kernel(operand, self.config, self.fill)
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int | None:
         return axis if not any(self.config[axis]) else None
 
     @property
     def _layout(self) -> tuple[Config, tuple[int, int, int]]:
         """The padding of the batch axes, and that of the feature axis."""
         axis, config = self.source.axis, tuple(self.config)
-        place = len(config) + (axis or 0)
-        return (*config[:place], *config[place + 1 :]), config[axis or 0]
+        features = len(config) + (axis or 0)
+        return (*config[:features], *config[features + 1 :]), config[axis or 0]
 
     def covariance(self) -> Array:
         batch, features = self._layout
         return self.kernel(self.source.joint_covariance(), (*batch, features, features), 0.0)
 
-    def follows(self, place: int) -> bool:
+    def follows(self, input_index: int) -> bool:
         known = self.source.axis is not None
         return known and not any(any(entry) for entry in self._layout[0])
 
-    def through(self, place: int, cross: Array) -> Array:
+    def through(self, input_index: int, cross: Array) -> Array:
         still = ((0, 0, 0),)
         config = (*still * (cross.ndim - 2), self._layout[1], *still)
         return self.kernel(cross, config, 0.0)

@@ -208,8 +208,8 @@ def _is_plain_array(key: Any) -> bool:
 def _expanded(keys: list, rank: int) -> list:
     """Replace an Ellipsis, or the missing end, by full slices."""
     used = sum(_axes_of(k) for k in keys if k is not Ellipsis)
-    place = next((i for i, k in enumerate(keys) if k is Ellipsis), len(keys))
-    return keys[:place] + [ALL] * (rank - used) + keys[place + 1 :]
+    ellipsis = next((i for i, k in enumerate(keys) if k is Ellipsis), len(keys))
+    return keys[:ellipsis] + [ALL] * (rank - used) + keys[ellipsis + 1 :]
 
 
 def _axes_of(key: Any) -> int:
@@ -233,10 +233,10 @@ def _keeps_places(keys: tuple) -> bool:
 def _index_inner_features(value: Gaussian, keys: tuple, shape: tuple[int, ...]) -> Gaussian:
     """Index a value whose feature axis is not the trailing one, to a result of a given shape."""
     rank = len(value.shape)
-    place = rank + (value.axis or 0)
+    axis = rank + (value.axis or 0)
     wide = _expanded([key for key in keys if key is not None], rank)
-    features, before = wide.pop(place), sum(not is_integer(key) for key in wide[:place])
-    last = move_axis(value, place, rank - 1)
+    features, before = wide.pop(axis), sum(not is_integer(key) for key in wide[:axis])
+    last = move_axis(value, axis, rank - 1)
     chosen = last if _selects_all(features) else index_features(last, features)
     result = index_batch(chosen, tuple(wide))
     if not is_integer(features):
@@ -314,14 +314,14 @@ class _GatheredFeatures(Rearranged):
     def covariance(self) -> Array:
         return self.through(0, self.through(0, self.source.joint_covariance()).mT)
 
-    def through(self, place: int, cross: Array) -> Array:
+    def through(self, input_index: int, cross: Array) -> Array:
         xp, axis = namespace(cross), self.source.axis
         last, batch = features_last(self.indices, axis), batch_shape(self.source.shape, axis)
         # The other value may have more axes.
         batch = broadcast_shape(batch, tuple(cross.shape[:-2]))
-        places = xp.broadcast_to(last[..., None], (*batch, last.shape[-1], cross.shape[-1]))
+        wide_indices = xp.broadcast_to(last[..., None], (*batch, last.shape[-1], cross.shape[-1]))
         wide = xp.broadcast_to(cross, (*batch, *cross.shape[-2:]))
-        return xp.take_along_axis(wide, places, axis=-2)
+        return xp.take_along_axis(wide, wide_indices, axis=-2)
 
 
 def gather(value: Any, indices: Array, axis: int) -> Any:
@@ -397,13 +397,13 @@ def _of_batch(
     return move_axis(result, rank - 1, rank - len(rest) + rest.index(features))
 
 
-def _of_features(value: Gaussian, places: Array, distinct: bool) -> Gaussian:
+def _of_features(value: Gaussian, indices: Array, distinct: bool) -> Gaussian:
     last = move_axis(value, len(value.shape) + (value.axis or 0), len(value.shape) - 1)
     batch = batch_shape(value.shape, value.axis)
-    if not places.shape:
-        return index_features(last, places)
-    flat = index_features(last, namespace(places).reshape(places, (-1,)), distinct=distinct)
-    return reshape(move_axis(flat, len(batch), 0), (*places.shape, *batch))
+    if not indices.shape:
+        return index_features(last, indices)
+    flat = index_features(last, namespace(indices).reshape(indices, (-1,)), distinct=distinct)
+    return reshape(move_axis(flat, len(batch), 0), (*indices.shape, *batch))
 
 
 def _of_both(
@@ -415,8 +415,8 @@ def _of_both(
     if all(known is not None and known[0] == known[1] for known in single.values()):
         for axis, known in sorted(single.items(), reverse=True):
             value = take(value, int(known[0]), axis)  # type: ignore[index]
-        place = features - sum(axis < features for axis in single)
-        return index_axes(value, {place: indices[features]}, distinct=distinct)
+        features_left = features - sum(axis < features for axis in single)
+        return index_axes(value, {features_left: indices[features]}, distinct=distinct)
     features_range = value_range(indices[features])
     if features_range is not None and features_range[0] == features_range[1]:
         last = move_axis(value, features, len(value.shape) - 1)

@@ -70,14 +70,14 @@ class Moved(OfOneSource, KnowsLags, Rewritable, Switched):
         """Return no place: it is linear."""
         return ()
 
-    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+    def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:
         """Return the cotangent of the source: the transpose of :meth:`move`."""
         if type(self).move is Moved.move:
             return cotangent
         like = namespace(cotangent).zeros_like(self.source.mean)
         return transposed_each(self.move, like, cotangent)
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int | None:
         """Return the axis itself, if the elements stay where they are."""
         return axis if type(self).move is Moved.move else None
 
@@ -194,8 +194,8 @@ class Permuted(Moved):
     def batch(self) -> list[int]:
         """The order of the axes of the batch."""
         axis, rank = self.source.axis, len(self.order)
-        place = None if axis is None else rank + axis
-        return [o - (place is not None and o > place) for o in self.order if o != place]
+        features = None if axis is None else rank + axis
+        return [o - (features is not None and o > features) for o in self.order if o != features]
 
     @property
     def identity(self) -> bool:  # type: ignore[override]
@@ -206,12 +206,12 @@ class Permuted(Moved):
         """Permute the axes of an array."""
         return namespace(array).permute_dims(array, self.order)
 
-    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+    def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:
         """Permute the axes back."""
         back = [self.order.index(axis) + 1 for axis in range(len(self.order))]
         return namespace(cotangent).permute_dims(cotangent, (0, *back))
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int:
         """Return the old place of an axis."""
         return self.order[axis] - len(self.order)
 
@@ -223,8 +223,8 @@ class Permuted(Moved):
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
         """Permute the covariance of components an offset apart."""
         old = [0] * len(self.order)
-        for place, axis in enumerate(self.order):
-            old[axis] = offset[place]
+        for there, axis in enumerate(self.order):
+            old[axis] = offset[there]
         covariance = lag_covariance(self.source, old)
         return None if covariance is None else self.move(covariance)
 
@@ -368,7 +368,7 @@ class Converted(Rearranged):
         """Convert the joint covariance of the source."""
         return self.move(self.source.joint_covariance())
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int:
         """Return the axis itself."""
         return axis
 
@@ -377,7 +377,7 @@ class Converted(Rearranged):
         """Return the entries of the source: their integer numbers are not converted."""
         return entries_of(self.source)
 
-    def through(self, place: int, cross: Array) -> Array:
+    def through(self, input_index: int, cross: Array) -> Array:
         """Convert the covariance with another value."""
         return self.move(cross)
 

@@ -51,8 +51,8 @@ def as_ordered(value: Any) -> Gaussian | None:
     (source, first), (other, rest) = map(_choice, (parts[0].step, gaps.base.step))
     if source is None or source is not other:
         return None
-    places = [*range(source.shape[-1])]
-    return on_support(ORDERED, source) if (first, rest) == (places[:1], places[1:]) else None
+    columns = [*range(source.shape[-1])]
+    return on_support(ORDERED, source) if (first, rest) == (columns[:1], columns[1:]) else None
 
 
 def _choice(step: Any) -> tuple[Any, list[int]]:

@@ -46,15 +46,15 @@ class Reshaped(Moved):
         """Reshape each array."""
         return namespace(arrays).reshape(arrays, (arrays.shape[0], *self.shape))
 
-    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+    def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:
         """Reshape the cotangent back."""
         return namespace(cotangent).reshape(cotangent, (-1, *self.source.shape))
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+    def same_rows(self, value: Gaussian, index: int, axis: int) -> int | None:
         """Return the axis with as many elements before it, and of the same size; else None."""
         old, new = self.source.shape, self.shape
         before, size = math.prod(new[:axis]), new[axis]
-        starts = (math.prod(old[:place]) for place in range(len(old)))
+        starts = (math.prod(old[:index]) for index in range(len(old)))
         found = [p for p, start in enumerate(starts) if start == before and old[p] == size]
         return found[0] - len(old) if found else None
 
@@ -89,7 +89,7 @@ class _WithoutCovariance(Reshaped):
 class _OnOtherAxis(Reshaped):
     """Step that moves a single feature to another axis of size one."""
 
-    def through(self, place: int, cross: Array) -> Array | None:
+    def through(self, input_index: int, cross: Array) -> Array | None:
         """Keep the covariance with another value; None if there is a batch to rearrange."""
         if any(n != 1 for n in cross.shape[:-2]):
             return None
@@ -107,7 +107,7 @@ class _OnBatchAxis(Moved):
         known = rank_of_batch(other.shape, other.axis) <= rank_of_batch(value.shape, value.axis)
         return super().covariance_with(value, other, query) if known else None
 
-    def through(self, place: int, cross: Array) -> Array | None:
+    def through(self, input_index: int, cross: Array) -> Array | None:
         """Drop the axis from the batch of the covariance; None if it is not of size one."""
         lead = (1,) * (len(self.source.shape) - len(cross.shape) + 2)
         batch = (*lead, *cross.shape[:-2])
@@ -181,11 +181,11 @@ class _FeaturesAsBatch(Moved):
         """Reshape an array."""
         return namespace(array).reshape(array, self.shape)
 
-    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+    def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:
         """Reshape the cotangent back."""
         return namespace(cotangent).reshape(cotangent, (-1, *self.source.shape))
 
-    def through(self, place: int, cross: Array) -> Array:
+    def through(self, input_index: int, cross: Array) -> Array:
         """Choose the row of its own feature for every scalar."""
         xp, (size, columns) = namespace(cross), cross.shape[-2:]
         numbers = self.move(xp.arange(size, device=device(cross)))[..., None]
@@ -258,7 +258,7 @@ class Expanded(Moved, MapStep):
         backward = self.source.propagation.is_backward
         return None if backward else super().pull_move_through(move, like)
 
-    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+    def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:
         """Return the cotangent; its sums over repetitions are left to the caller."""
         return cotangent
 
@@ -266,7 +266,7 @@ class Expanded(Moved, MapStep):
         """Return the covariances of the source, repeated."""
         return pairs_of_terms(value, pairs) if self.identity else NotImplemented
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int:
         """Return the axis itself."""
         return axis
 
@@ -281,7 +281,7 @@ class Expanded(Moved, MapStep):
         covariance, batch = self.source.joint_covariance(), batch_shape(self.shape, self.axis)
         return namespace(covariance).broadcast_to(covariance, (*batch, self.size, self.size))
 
-    def through(self, place: int, cross: Array) -> Array:
+    def through(self, input_index: int, cross: Array) -> Array:
         """Repeat the rows of the covariance with another value."""
         if self.identity:
             return cross
@@ -353,13 +353,13 @@ class _Regrouped(Reshaped):
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
         """Reshape the covariance of components an offset apart, if only ones come or go."""
         old = self.source.shape
-        places = [place for place, n in enumerate(old) if n != 1]
-        if [old[place] for place in places] != [n for n in self.shape if n != 1]:
+        axes = [axis for axis, n in enumerate(old) if n != 1]
+        if [old[axis] for axis in axes] != [n for n in self.shape if n != 1]:
             return NotImplemented
         before = [0] * len(old)
         steps = [o for o, n in zip(offset, self.shape, strict=True) if n != 1]
-        for place, step in zip(places, steps, strict=True):
-            before[place] = step
+        for axis, step in zip(axes, steps, strict=True):
+            before[axis] = step
         covariance = lag_covariance(self.source, before)
         if covariance is None:
             return None

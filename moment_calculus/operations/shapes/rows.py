@@ -17,7 +17,7 @@ STEP = 2  # elements from row to row, unlike the one element between neighbours 
 
 def strides_of_rows(shape: Sequence[int], axis: int) -> tuple[int, ...]:
     """Return the strides of an array of a shape that differs along one axis alone."""
-    return tuple(STEP if place == axis % len(shape) else 0 for place in range(len(shape)))
+    return tuple(STEP if dimension == axis % len(shape) else 0 for dimension in range(len(shape)))
 
 
 def array_of_rows(shape: Sequence[int], axis: int) -> np.ndarray:

@@ -31,7 +31,7 @@ class Indexed(Moved):
         """Select the elements of an array."""
         return array[self.keys]
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int | None:
         """Return the axis in the source; None for axes that the keys choose from."""
         rank, keys = len(self.source.shape), self.keys
         if all(is_integer(key) or is_index(key) for key in keys):
@@ -54,20 +54,20 @@ class Indexed(Moved):
         """Return the covariance of elements an offset apart by that of the source, for slices."""
         if not all(isinstance(key, slice) or is_integer(key) for key in self.keys):
             return NotImplemented
-        steps, places, offsets = [], [], iter(offset)
+        steps, starts, offsets = [], [], iter(offset)
         keys = (*self.keys, *[slice(None)] * (len(self.source.shape) - len(self.keys)))
         for key, size in zip(keys, self.source.shape, strict=True):
             if is_integer(key):
                 steps.append(0)
-                places.append(key)
+                starts.append(key)
                 continue
             chosen, apart = range(*key.indices(size)), next(offsets)
             steps.append(apart * chosen.step)
             pairs, backwards = len(chosen) - abs(apart), chosen.step < 0
             lower = chosen[-pairs:] if backwards else chosen[:pairs]  # the ends that come first
-            places.append(slice(*_ends(lower)))
+            starts.append(slice(*_ends(lower)))
         covariance = lag_covariance(self.source, steps)
-        return None if covariance is None else covariance[tuple(places)]
+        return None if covariance is None else covariance[tuple(starts)]
 
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         """Return the covariance with an older value; None if it is unknown."""
@@ -163,24 +163,24 @@ class _IndexedFeatures(Moved):
     def covariance(self) -> Array:
         return self.source.joint_covariance()[..., self.key, :][..., self.key]
 
-    def through(self, place: int, cross: Array) -> Array:
+    def through(self, input_index: int, cross: Array) -> Array:
         return cross[..., self.key, :]
 
     def move_each(self, arrays: Array) -> Array:
         """Select the features of each array."""
         return self.move(arrays)
 
-    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+    def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:
         """Return the cotangent between zeros, for features side by side."""
         if not isinstance(self.key, slice) or self.key.step not in (None, 1):
-            return super().pull(value, place, cotangent)
+            return super().pull(value, input_index, cotangent)
         chosen, xp = range(*self.key.indices(self.source.shape[-1])), namespace(cotangent)
         lead, zeros = (*cotangent.shape[:-1],), xp.zeros_like(cotangent[..., :1])
         counts = chosen.start, self.source.shape[-1] - chosen.start - len(chosen)
         before, after = (xp.broadcast_to(zeros, (*lead, count)) for count in counts)
         return xp.concat([before, cotangent, after], axis=-1)
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int | None:
         return axis if axis != -1 else None
 
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
@@ -212,10 +212,10 @@ class _IndexedFeatures(Moved):
 class _OneFeature(_IndexedFeatures):
     """Step of one selected feature, as a batch of scalars."""
 
-    def through(self, place: int, cross: Array) -> Array:
+    def through(self, input_index: int, cross: Array) -> Array:
         return cross[..., self.key, :][..., None, :]
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int:
         return axis - 1
 
 

@@ -71,8 +71,8 @@ def _left(parts: _Pieces) -> tuple[Array, Array]:
     xp = namespace(parts.rest)
     mean, variance = parts.rest[..., 0] * 0 + 1, parts.rest[..., 0] * 0
     means, variances = [mean], [variance]
-    for place in range(parts.rest.shape[-1]):
-        rest, spread = parts.rest[..., place], parts.rest_variance[..., place]
+    for stick in range(parts.rest.shape[-1]):
+        rest, spread = parts.rest[..., stick], parts.rest_variance[..., stick]
         variance = variance * (rest * rest + spread) + mean * mean * spread
         mean = mean * rest
         means.append(mean)
@@ -86,9 +86,9 @@ def _carried(first: Array, rest: Array, last: Array) -> Array:
     one_hot = constants(np.eye(size), first)
     row = 0 * first
     rows = [row]
-    for place in range(size):
-        row = row * rest[..., place : place + 1] + first * one_hot[place]
-        rows.append(row * last[..., place + 1 : place + 2])
+    for stick in range(size):
+        row = row * rest[..., stick : stick + 1] + first * one_hot[stick]
+        rows.append(row * last[..., stick + 1 : stick + 2])
     return xp.stack(rows, axis=-2)
 
 
@@ -125,7 +125,7 @@ class _Chained(Step):
     inputs: tuple[Gaussian, ...] = field()
     slopes: Array
 
-    def through(self, place: int, cross: Array) -> Array:
+    def through(self, input_index: int, cross: Array) -> Array:
         return self.slopes @ cross
 
     def own(self, value: Gaussian) -> Added:
@@ -134,7 +134,7 @@ class _Chained(Step):
         rest = value.joint_covariance() - linear
         return Added(diagonal(rest), lambda cotangent: times_rows(rest, cotangent))
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int | None:
         return axis if axis != -1 else None
 
 
@@ -232,10 +232,10 @@ def _in_rows(array: Array) -> Array:
     """Return the coordinates [..., d(d − 1)/2] as rows [..., d, d − 1], filled with zeros."""
     size = dimension(array.shape[-1])
     row, column = np.tril_indices(size, -1)
-    places = np.zeros((size, size - 1), dtype=int)
-    places[row, column] = np.arange(len(row))
+    indices = np.zeros((size, size - 1), dtype=int)
+    indices[row, column] = np.arange(len(row))
     below = constants(np.tril(np.ones((size, size - 1)), -1), array)
-    return array[..., places] * below
+    return array[..., indices] * below
 
 
 def dimension(count: int) -> int:

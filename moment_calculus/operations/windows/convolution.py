@@ -123,7 +123,7 @@ def _of_dependent_weight(x: Any, w: Any, kernel: Kernel) -> Gaussian | None:
         return None
     vector = reshape(vector, (size,))
     basis = namespace(x).reshape(constants(np.eye(size), x), (size, *w.shape))
-    columns = [kernel(x, basis[place]) for place in range(size)]
+    columns = [kernel(x, basis[index]) for index in range(size)]
     matrix = namespace(x).reshape(namespace(x).stack(columns, axis=-1), (-1, size))
     return reshape(linear(vector, matrix), columns[0].shape)
 
@@ -142,42 +142,46 @@ class _Convolved(MapStep, KnowsLags):
     def assumes_independence(self) -> bool:  # type: ignore[override]
         return isinstance(self.x, Gaussian) and not self.x.propagation.has_full_covariance
 
-    def _is_x(self, place: int) -> bool:
+    def _is_x(self, input_index: int) -> bool:
         """Whether an input is x; the weight may be the same value."""
-        return self.inputs[place] is self.x and (place == 0 or self.x is not self.w)
+        return self.inputs[input_index] is self.x and (input_index == 0 or self.x is not self.w)
 
     def factors(self, value: Gaussian) -> tuple[int, ...]:
         """Return the place of x beside a random weight."""
         return tuple(filter(self._is_x, range(len(self.inputs)))) if len(self.inputs) > 1 else ()
 
-    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+    def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:
         """Return the transpose of the convolution by x, or by the weight."""
-        source = self.inputs[place]
+        source = self.inputs[input_index]
         like = namespace(cotangent).zeros_like(source.mean)
-        return transposed_each(partial(self._convolved, place), like, cotangent)
+        return transposed_each(partial(self._convolved, input_index), like, cotangent)
 
-    def _convolved(self, place: int, array: Array) -> Array:
+    def _convolved(self, input_index: int, array: Array) -> Array:
         """Convolve with an array in place of the mean of an input."""
-        if self._is_x(place):
+        if self._is_x(input_index):
             return self.kernel(array, mean_of(self.w))
         return self.kernel(mean_of(self.x), array)
 
-    def pull_rows(self, value: Gaussian, place: int, cotangent: Array, axis: int) -> Array | None:
+    def pull_rows(
+        self, value: Gaussian, input_index: int, cotangent: Array, axis: int
+    ) -> Array | None:
         """Return the transpose by the weight for each datum."""
         batch, rank = self.layout.batch, len(value.shape)
-        if self._is_x(place) or batch is None or axis + rank != batch[1]:
+        if self._is_x(input_index) or batch is None or axis + rank != batch[1]:
             return None
         return derivatives_by_weight(mean_of(self.x), cotangent, self.w.shape, self.layout)
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int | None:
         batch = self.layout.batch
-        if batch is None or not self._is_x(place):
+        if batch is None or not self._is_x(input_index):
             return None
         return batch[0] - len(self.x.shape) if axis + len(value.shape) == batch[1] else None
 
     def absorbable(self, value: Gaussian) -> tuple[int, ...]:
         """Return the place of a random weight."""
-        return tuple(place for place in range(len(self.inputs)) if not self._is_x(place))
+        return tuple(
+            input_index for input_index in range(len(self.inputs)) if not self._is_x(input_index)
+        )
 
     def absorbed(self, value: Gaussian) -> Added:
         """Return the noise of the outputs at one position by the weight."""
@@ -251,12 +255,12 @@ class _Convolved(MapStep, KnowsLags):
 
     def _between_channels(self, mean: Array) -> Array:
         """Return Σ M_o M_o′ v for channels of each group, [..., groups, size, size]."""
-        xp, place, groups = namespace(mean), self.layout.weight_features, self.layout.groups
-        first = axis_moved(mean, place, 0)
+        xp, features, groups = namespace(mean), self.layout.weight_features, self.layout.groups
+        first = axis_moved(mean, features, 0)
         rest, size = first.shape[1:], first.shape[0] // groups
         split = xp.reshape(first, (groups, size, *rest))
         pairs = xp.reshape(split[:, :, None] * split[:, None], (-1, *rest))
-        result = self.kernel(self.x.variance, axis_moved(pairs, 0, place))
+        result = self.kernel(self.x.variance, axis_moved(pairs, 0, features))
         last = features_last(result, self.layout.features)
         return xp.reshape(last, (*last.shape[:-1], groups, size, size))
 
@@ -264,10 +268,10 @@ class _Convolved(MapStep, KnowsLags):
         """Return the covariances of outputs of one channel, of inputs taken as independent."""
         if isinstance(pairs, Along):
             return NotImplemented
-        place, axes = len(value.shape) + self.layout.features, self._outputs()
+        features, axes = len(value.shape) + self.layout.features, self._outputs()
         if any(o for offset in pairs.offsets for i, o in enumerate(offset) if i not in axes):
             return None
-        if pairs.counts[place] != value.shape[place]:
+        if pairs.counts[features] != value.shape[features]:
             return NotImplemented
         total: Any = 0.0
         if isinstance(self.w, Gaussian):
@@ -287,8 +291,8 @@ class _Convolved(MapStep, KnowsLags):
     ) -> Array:
         """Return the part of the inputs that the outputs on a grid see, by the last taps."""
         part = [slice(None)] * array.ndim
-        for place, axis in enumerate(self.layout.spatial):
-            taps = self.w.shape[axis.weight] - (lost[place] if lost else 0)
+        for index, axis in enumerate(self.layout.spatial):
+            taps = self.w.shape[axis.weight] - (lost[index] if lost else 0)
             first, step = (axis.stride * n[axis.outputs] for n in (start, pairs.strides))
             length = step * (pairs.counts[axis.outputs] - 1) + axis.dilation * (taps - 1) + 1
             part[axis.inputs] = slice(first, first + length)
@@ -306,9 +310,9 @@ class _Convolved(MapStep, KnowsLags):
         if batch is None or len(arrays) == 1:
             return xp.stack([self.kernel(array, weight, strides) for array in arrays], axis=0)
         result = self.kernel(xp.concat(arrays, axis=batch[0]), weight, strides)
-        shape, place = tuple(result.shape), batch[1]
-        split = (*shape[:place], len(arrays), -1, *shape[place + 1 :])
-        return axis_moved(xp.reshape(result, split), place, 0)
+        shape, batch_size = tuple(result.shape), batch[1]
+        split = (*shape[:batch_size], len(arrays), -1, *shape[batch_size + 1 :])
+        return axis_moved(xp.reshape(result, split), batch_size, 0)
 
     def _shared_inputs(self, pairs: Pairs) -> Array:
         """Return Σ M_k M_k′ v where two windows overlap, for independent inputs."""
@@ -333,6 +337,6 @@ class _Convolved(MapStep, KnowsLags):
         if disjoint:
             zeros = namespace(spread).zeros(pairs.counts, dtype=spread.dtype, device=device(spread))
             return [zeros for _ in kinds]
-        ends = ([pairs.starts[place] for place in pairs.kinds[k]] for k in kinds)
+        ends = ([pairs.starts[index] for index in pairs.kinds[k]] for k in kinds)
         seen = [self._seen(spread, tuple(map(max, *both)), pairs, lost) for both in ends]
         return self._convolved_each(seen, mean[tuple(first)] * mean[tuple(second)], pairs)

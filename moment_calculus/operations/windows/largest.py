@@ -148,11 +148,11 @@ class _Entries:
     variance: Array
     between: Array | None  # of pairs (0, 1), (0, 2), ...; None for independent ones
 
-    def of_later(self, place: int) -> Array:
+    def of_later(self, input_index: int) -> Array:
         """Return the covariances of an entry with those after it."""
         count = self.mean.shape[0]
-        start = place * (2 * count - place - 1) // 2
-        return self.between[start : start + count - place - 1]  # type: ignore[index]
+        start = input_index * (2 * count - input_index - 1) // 2
+        return self.between[start : start + count - input_index - 1]  # type: ignore[index]
 
 
 def _by_rectifier(relu: Any) -> Callable[..., tuple[Array, Array, Array]]:
@@ -181,14 +181,14 @@ def _moments(
     mean, variance, covered = entries.mean[0], entries.variance[0], masks[0]
     dense = entries.between is not None
     cross: Any = entries.of_later(0) if dense else None  # of the largest with those after it
-    for place, mask in enumerate(masks[1:], start=1):
-        entry = entries.mean[place], entries.variance[place]
+    for index, mask in enumerate(masks[1:], start=1):
+        entry = entries.mean[index], entries.variance[index]
         common = cross[0] if dense else 0.0
         one = xp.ones_like(mean)
         both = _where(mask, larger_of((mean, variance), entry, common), (mean, variance, one))
         mean, variance, share = _where(covered, both, (*entry, 0.0 * one))
         if dense:
-            cross = share * cross[1:] + (1 - share) * entries.of_later(place)
+            cross = share * cross[1:] + (1 - share) * entries.of_later(index)
         shares.append(share)
         covered = covered | mask
     return mean, variance, tuple(shares)
@@ -217,7 +217,7 @@ class _LargestEntries(Opaque, KnowsLags):
         """Whether the source has a covariance, and the result has none."""
         return self.inputs[0].has_covariance and not _keeps_covariance(self.inputs[0], self.windows)
 
-    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+    def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:
         scaled, shape = cotangent * self._shares_out(value.variance)[0], self.inputs[0].shape
         slices = [self.windows.slices_at(part, shape) for part in self.windows.places()]
 
@@ -231,7 +231,7 @@ class _LargestEntries(Opaque, KnowsLags):
         """Return the variance beyond that of the expected derivatives."""
         return Added(self._shares_out(value.variance)[1])
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int | None:
         return axis if self.windows.keeps(axis) else None
 
     def joint(self, variance: Array) -> Array:
@@ -248,8 +248,8 @@ class _LargestEntries(Opaque, KnowsLags):
             lags.append(features_last(lag * math.prod(shifted(factor, still)), axis))
         rows, columns = np.indices((size, size))
         starts = np.cumsum([0, *range(size, 1, -1)])
-        places = starts[abs(rows - columns)] + np.minimum(rows, columns)
-        return namespace(variance).concat(lags, axis=-1)[..., places]
+        indices = starts[abs(rows - columns)] + np.minimum(rows, columns)
+        return namespace(variance).concat(lags, axis=-1)[..., indices]
 
     def _shares_out(self, variance: Array) -> tuple[Array, Array]:
         """Return the factor of the derivatives, and the variance beyond them."""
@@ -303,10 +303,10 @@ def _masks(value: Gaussian, windows: Windows, padding: Padding) -> list[np.ndarr
 
 def _keeps_covariance(value: Gaussian, windows: Windows) -> bool:
     """Whether windows of features, the only ones unless all is independent, know their lags."""
-    place = len(value.shape) + (value.axis or 0)
-    if value.axis is None or windows.sizes[place] == 1:
+    features = len(value.shape) + (value.axis or 0)
+    if value.axis is None or windows.sizes[features] == 1:
         return False
-    alone = all(windows.keeps(axis) for axis in range(len(value.shape)) if axis != place)
+    alone = all(windows.keeps(axis) for axis in range(len(value.shape)) if axis != features)
     return value.independent or (alone and value.has_covariance)
 
 
@@ -339,9 +339,9 @@ def _entries(value: Gaussian, windows: Windows) -> _Entries:
 
 def _features(value: Gaussian) -> _Entries:
     """Return the features as entries of windows that leave their axis with size one."""
-    place = len(value.shape) + (value.axis or 0)
-    first = lambda array: axis_moved(array, place, 0)  # noqa: E731
-    wide = lambda array: namespace(array).expand_dims(array, axis=place + 1)  # noqa: E731
+    features = len(value.shape) + (value.axis or 0)
+    first = lambda array: axis_moved(array, features, 0)  # noqa: E731
+    wide = lambda array: namespace(array).expand_dims(array, axis=features + 1)  # noqa: E731
     mean, variance = wide(first(value.mean)), wide(first(value.variance))
     if not value.has_covariance:
         return _Entries(mean, variance, None)

@@ -33,14 +33,16 @@ def derivatives_by_weight(
     product = xp.permute_dims(product, (2, 0, 1, 3, 4, 5))
     sizes = [shape[axis.weight] for axis in layout.spatial]
     wide = xp.reshape(product, (count, rows, groups * outputs, -1, *sizes))
-    return xp.permute_dims(wide, (0, 1, *(2 + place for place in _weight_order(shape, layout))))
+    return xp.permute_dims(
+        wide, (0, 1, *(2 + dimension for dimension in _weight_order(shape, layout)))
+    )
 
 
 def _weight_order(shape: tuple[int, ...], layout: Any) -> list[int]:
     """Return for each axis of the weight its place in [outputs, channels, *space]."""
     spatial = [axis.weight for axis in layout.spatial]
-    places = {layout.weight_features: 0} | {axis: 2 + i for i, axis in enumerate(spatial)}
-    return [places.get(axis, 1) for axis in range(len(shape))]
+    dimensions = {layout.weight_features: 0} | {axis: 2 + i for i, axis in enumerate(spatial)}
+    return [dimensions.get(axis, 1) for axis in range(len(shape))]
 
 
 def _patches(inputs: Array, shape: tuple[int, ...], layout: Any) -> Array:

@@ -154,13 +154,15 @@ def window_sum(value: Value, windows: Windows, kernel: WindowKernel) -> Gaussian
         spread = Spread(kernel(value.variance, windows))
         return _window_value(value, value, windows, kernel, spread, Ties.NONE)
     result = value
-    place = None if value.axis is None else len(value.shape) + value.axis
-    features = windows.restricted_to([] if place is None else [place])
-    if place is not None and not features.is_trivial:
-        mapped = map_features(value, _matrix(value, place, features))
+    feature_axis = None if value.axis is None else len(value.shape) + value.axis
+    features = windows.restricted_to([] if feature_axis is None else [feature_axis])
+    if feature_axis is not None and not features.is_trivial:
+        mapped = map_features(value, _matrix(value, feature_axis, features))
         spread = Spread(mapped.variance, mapped.joint_covariance, mapped.has_covariance)
         result = _window_value(value, mapped, features, kernel, spread)
-    others = windows.restricted_to([axis for axis in range(len(value.shape)) if axis != place])
+    others = windows.restricted_to(
+        [axis for axis in range(len(value.shape)) if axis != feature_axis]
+    )
     if others.is_trivial:
         return result
     pooled = _over_batch(result, others, kernel, independent=value.batch_independent)
@@ -181,12 +183,12 @@ def _whole(array: Array, windows: Windows) -> Array:
     return namespace(array).sum(array, axis=axes, keepdims=True)
 
 
-def _matrix(value: Gaussian, place: int, windows: Windows) -> Array:
+def _matrix(value: Gaussian, feature_axis: int, windows: Windows) -> Array:
     """Return the sums over windows of one axis as a matrix."""
-    size = value.shape[place]
-    count = windows.counts(value.shape)[place]
-    entries = windows.strides[place] * np.arange(count)[:, None]
-    entries = entries + windows.dilations[place] * np.arange(windows.sizes[place])
+    size = value.shape[feature_axis]
+    count = windows.counts(value.shape)[feature_axis]
+    entries = windows.strides[feature_axis] * np.arange(count)[:, None]
+    entries = entries + windows.dilations[feature_axis] * np.arange(windows.sizes[feature_axis])
     return constants(np.eye(size)[entries].sum(axis=1), value.mean)
 
 
@@ -204,7 +206,7 @@ class _WindowSums(KnowsLags):
     def identity(self) -> bool:  # type: ignore[override]
         return self.inputs[0] is not self.source
 
-    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+    def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:
         if self.identity:
             return cotangent
         sums = lambda array: self.kernel(array, self.windows)  # noqa: E731
@@ -214,7 +216,7 @@ class _WindowSums(KnowsLags):
     def factors(self, value: Gaussian) -> tuple[int, ...]:
         return ()
 
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+    def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int | None:
         return axis if self.identity or self.windows.keeps(axis) else None
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:

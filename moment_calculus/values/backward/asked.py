@@ -25,12 +25,12 @@ def of_elements(values: Sequence[Gaussian]) -> list[Seed]:
     shape, count = values[0].shape, len(values)
     carried = tuple(range(-len(shape), 0))
     return [
-        Seed(value, Cotangent(_one_hot(value, place, count, shape), carried))
-        for place, value in enumerate(values)
+        Seed(value, Cotangent(_one_hot(value, index, count, shape), carried))
+        for index, value in enumerate(values)
     ]
 
 
-def _one_hot(value: Gaussian, place: int, count: int, shape: tuple[int, ...]) -> Array:
+def _one_hot(value: Gaussian, index: int, count: int, shape: tuple[int, ...]) -> Array:
     xp = namespace(value.mean)
     one = xp.ones(
         (1, *(1 for _ in shape), *shape), dtype=value.mean.dtype, device=device(value.mean)
@@ -38,7 +38,7 @@ def _one_hot(value: Gaussian, place: int, count: int, shape: tuple[int, ...]) ->
     if count == 1:
         return one
     zero = xp.zeros_like(one)
-    return xp.concat([one if k == place else zero for k in range(count)])
+    return xp.concat([one if k == index else zero for k in range(count)])
 
 
 def of_features(value: Gaussian, some: slice = slice(None)) -> list[Seed]:

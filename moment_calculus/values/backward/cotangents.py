@@ -133,7 +133,7 @@ class Cotangent:
 
 
 def _without(carried: tuple[int | None, ...], row: int) -> tuple[int | None, ...]:
-    return tuple(None if place == row else axis for place, axis in enumerate(carried))
+    return tuple(None if index == row else axis for index, axis in enumerate(carried))
 
 
 def products(left: Array, right: Array) -> Array:

@@ -112,9 +112,9 @@ class _Powers:
         return self.products
 
 
-def _taken(rows: Array, places: Sequence[int]) -> Array:
+def _taken(rows: Array, indices: Sequence[int]) -> Array:
     xp = namespace(rows)
-    return xp.take(rows, xp.asarray(np.array(places), device=device(rows)), axis=-1)
+    return xp.take(rows, xp.asarray(np.array(indices), device=device(rows)), axis=-1)
 
 
 @cache
@@ -126,9 +126,9 @@ def _orders(inputs: int) -> tuple[_Products, ...]:
         count += len(every) if order > 1 else 0
         if order > 2 and count > PRODUCTS:
             break
-        places = {product: place for place, product in enumerate(before)}
+        indices = {product: index for index, product in enumerate(before)}
         counts = [math.factorial(order) / _repetitions(product) for product in every]
-        shorter = [places[product[:-1]] for product in every]
+        shorter = [indices[product[:-1]] for product in every]
         found.append(_Products(shorter, [product[-1] for product in every], counts))
         before = every
     return tuple(found)

@@ -37,7 +37,7 @@ Lags = dict[Offset, Array]
 class Between(NamedTuple):
     """What a step adds at two positions of a row together."""
 
-    places: list[int]  # the negative axes of the positions
+    position_axes: list[int]  # the negative axes of the positions
     matrix: Array  # [*others, positions, positions], zero on the diagonal
 
 
@@ -118,17 +118,17 @@ def between_positions(between: Between, cotangent: Cotangent) -> Array:
     return products(cotangent.by_rows(), cotangent.by_rows(back))
 
 
-def _matrix(lags: Lags, places: Sequence[int], sizes: Sequence[int]) -> Array:
+def _matrix(lags: Lags, position_axes: Sequence[int], sizes: Sequence[int]) -> Array:
     """Return the covariances of all positions but those with themselves, from lags."""
     xp, count = namespace(next(iter(lags.values()))), math.prod(sizes)
     numbers = np.arange(count).reshape(sizes)
     source, parts, start = np.zeros((count, count), dtype=np.int64), [], 1
     for offset, lagged in lags.items():
-        apart = tuple(offset[axis] for axis in places)
+        apart = tuple(offset[axis] for axis in position_axes)
         one, two = (part.reshape(-1) for part in shifted(numbers, apart))
         source[one, two] = source[two, one] = start + np.arange(len(one))
-        others = [axis for axis in range(lagged.ndim) if axis not in places]
-        moved = xp.permute_dims(lagged, (*others, *places))
+        others = [axis for axis in range(lagged.ndim) if axis not in position_axes]
+        moved = xp.permute_dims(lagged, (*others, *position_axes))
         parts.append(xp.reshape(moved, (*moved.shape[: len(others)], -1)))
         start += len(one)
     together = xp.concat([xp.zeros_like(parts[0][..., :1]), *parts], axis=-1)
@@ -143,11 +143,11 @@ def _between(value: Gaussian, cotangent: Cotangent, absorbed: bool) -> Between |
         return None
     if not 1 < math.prod(2 * size - 1 for size in positions.values()) <= 2 * MOST_POSITIONS + 1:
         return None
-    places = [axis for axis, size in positions.items() if size > 1]
-    if len(places) == 1 and not absorbed:
-        whole = step.own_along(value, Along(places[0]))
+    position_axes = [axis for axis, size in positions.items() if size > 1]
+    if len(position_axes) == 1 and not absorbed:
+        whole = step.own_along(value, Along(position_axes[0]))
         if whole is not None:  # in one pass, which is compiled sooner than one for each distance
-            return Between(places, _without_diagonal(whole, places[0]))
+            return Between(position_axes, _without_diagonal(whole, position_axes[0]))
     lags: Lags = {}
     for offset in product(*(range(1 - size, size) for size in positions.values())):
         if offset > (0,) * len(value.shape):
@@ -155,8 +155,8 @@ def _between(value: Gaussian, cotangent: Cotangent, absorbed: bool) -> Between |
             if lagged is None:
                 return None
             lags[offset] = lagged
-    axes = [axis + len(value.shape) for axis in places]
-    return Between(places, _matrix(lags, axes, [positions[axis] for axis in places]))
+    axes = [axis + len(value.shape) for axis in position_axes]
+    return Between(position_axes, _matrix(lags, axes, [positions[axis] for axis in position_axes]))
 
 
 def _without_diagonal(whole: Array, axis: int) -> Array:

@@ -74,8 +74,8 @@ class _Graph:
         """
         kept = {part.serial for part in ancestors(moved) if part.serial in self.uses}
 
-        def is_left(part: Gaussian, place: int) -> bool:
-            return not _is_leaf(part) and part.step.inputs[place].serial not in kept
+        def is_left(part: Gaussian, input_index: int) -> bool:
+            return not _is_leaf(part) and part.step.inputs[input_index].serial not in kept
 
         left = list(ancestors(value, is_left))
         if any(self.uses[part.serial] != 1 for part in left[1:]):
@@ -175,9 +175,9 @@ class Sweep:
             self._add(value, added, cotangent)
         if between is not None:
             self.parts.append(Part(value, between_positions(between, cotangent), "joint"))
-        for place, source in enumerate(value.step.inputs):
-            if place not in absorbed:
-                self._pull(value, place, source, cotangent)
+        for input_index, source in enumerate(value.step.inputs):
+            if input_index not in absorbed:
+                self._pull(value, input_index, source, cotangent)
 
     def _ends_at(self, value: Gaussian, cotangent: Cotangent) -> bool:
         """Whether the entries of a site that the value consists of are taken as they are."""
@@ -189,9 +189,9 @@ class Sweep:
     def _absorbable(self, value: Gaussian) -> tuple[int, ...]:
         """Return places of weights and biases, if they are used once and not reported apart."""
         step, sources = value.step, value.step.inputs
-        places = step.absorbable(value) if isinstance(step, MapStep) else ()
-        once = all(self.graph.is_used_once(sources[place]) for place in places)
-        return places if once and not self.split else ()
+        input_indices = step.absorbable(value) if isinstance(step, MapStep) else ()
+        once = all(self.graph.is_used_once(sources[input_index]) for input_index in input_indices)
+        return input_indices if once and not self.split else ()
 
     def _add(self, value: Gaussian, added: Added, cotangent: Cotangent) -> None:
         self.residuals.note(value, cotangent)
@@ -209,26 +209,30 @@ class Sweep:
             kind: Kind = "covariance" if self.split else "variance"
             self.parts.append(Part(value, products(left, cotangent.by_rows(image)), kind))
 
-    def _pull(self, value: Gaussian, place: int, source: Gaussian, cotangent: Cotangent) -> None:
+    def _pull(
+        self, value: Gaussian, input_index: int, source: Gaussian, cotangent: Cotangent
+    ) -> None:
         step = value.step
-        inputs = step.outer_inputs(value, place) if isinstance(step, MapStep) else None
+        inputs = step.outer_inputs(value, input_index) if isinstance(step, MapStep) else None
         if inputs is not None:
             self._send(source, OuterCotangent(cotangent, inputs))
             return
-        if (moved := self._moved_first(value, place, cotangent)) is not None:
+        if (moved := self._moved_first(value, input_index, cotangent)) is not None:
             self._send(moved, cotangent)
             return
-        mixed = _mixed_rows(value, place, cotangent)
+        mixed = _mixed_rows(value, input_index, cotangent)
         for row in mixed[:-1]:
             check_spread(value, cotangent, row)
             cotangent = cotangent.spread(row)
         last = mixed[-1] if mixed else None
-        self._send(source, self._pulled(value, place, cotangent, last))
+        self._send(source, self._pulled(value, input_index, cotangent, last))
 
-    def _moved_first(self, value: Gaussian, place: int, cotangent: Cotangent) -> Gaussian | None:
+    def _moved_first(
+        self, value: Gaussian, input_index: int, cotangent: Cotangent
+    ) -> Gaussian | None:
         """Return the value with a move of rows before the step of its source, if that is known."""
         step = value.step
-        if not isinstance(step, Rewritable) or not _mixed_rows(value, place, cotangent):
+        if not isinstance(step, Rewritable) or not _mixed_rows(value, input_index, cotangent):
             return None
         moved = step.move_inputs_first(value)
         if moved is None or moved.shape != value.shape:
@@ -238,34 +242,37 @@ class Sweep:
         return moved if self.graph.replaces(moved, value, apart) else None
 
     def _pulled(
-        self, value: Gaussian, place: int, cotangent: Cotangent, row: int | None
+        self, value: Gaussian, input_index: int, cotangent: Cotangent, row: int | None
     ) -> Cotangent:
         """Return the derivatives by an input; elements along one axis of rows may be mixed."""
-        step, source = value.step, value.step.inputs[place]
+        step, source = value.step, value.step.inputs[input_index]
         if row is not None:
             axis = cotangent.axis_of(row)
             check_pull_rows(value, source, cotangent, axis)
             rows = None
             if isinstance(step, MapStep):
-                rows = step.pull_rows(value, place, cotangent.flat(), axis)
+                rows = step.pull_rows(value, input_index, cotangent.flat(), axis)
             if rows is not None:
                 array = cotangent.rows_in_slot(rows, row)
-                places = self._places(value, place, cotangent, row)
-                return Cotangent(array, places).reduced_to(source.shape)
+                carried = self._carried(value, input_index, cotangent, row)
+                return Cotangent(array, carried).reduced_to(source.shape)
             check_spread(value, cotangent, row)
             cotangent = cotangent.spread(row)
-        pulled = step.pull(value, place, cotangent.flat())
+        pulled = step.pull(value, input_index, cotangent.flat())
         if pulled is None:
             raise no_pull(value)
         array = cotangent.unflattened(pulled)
-        return Cotangent(array, self._places(value, place, cotangent)).reduced_to(source.shape)
+        carried = self._carried(value, input_index, cotangent)
+        return Cotangent(array, carried).reduced_to(source.shape)
 
-    def _places(
-        self, value: Gaussian, place: int, cotangent: Cotangent, without: int | None = None
+    def _carried(
+        self, value: Gaussian, input_index: int, cotangent: Cotangent, without: int | None = None
     ) -> tuple[int | None, ...]:
         """Return the axes of an input that carry the rows."""
         return tuple(
-            None if axis is None or row == without else value.step.same_rows(value, place, axis)
+            None
+            if axis is None or row == without
+            else value.step.same_rows(value, input_index, axis)
             for row, axis in enumerate(cotangent.carried)
         )
 
@@ -294,12 +301,12 @@ def _axes(shape: Sequence[int]) -> list[tuple[int, int]]:
     return list(zip(range(-len(shape), 0), shape, strict=True))
 
 
-def _mixed_rows(value: Gaussian, place: int, cotangent: Cotangent) -> list[int]:
+def _mixed_rows(value: Gaussian, input_index: int, cotangent: Cotangent) -> list[int]:
     """Return the axes of the rows whose elements a step mixes, the longest last."""
     mixed = [
         row
         for row, axis in enumerate(cotangent.carried)
-        if axis is not None and value.step.same_rows(value, place, axis) is None
+        if axis is not None and value.step.same_rows(value, input_index, axis) is None
     ]
     return sorted(mixed, key=lambda row: value.shape[cotangent.axis_of(row)])
 
@@ -309,7 +316,7 @@ def _sides(uses: Sequence[OuterCotangent]) -> tuple[Array, Array]:
     sides = [use.sides() for use in uses]
     if len(sides) == 1:
         return sides[0]
-    left, right = (_joined([pair[place] for pair in sides]) for place in (0, 1))
+    left, right = (_joined([pair[end] for pair in sides]) for end in (0, 1))
     return left, right
 
 

@@ -134,7 +134,7 @@ def accumulate(
 def _blocks(count: int, most: int) -> list[int]:
     """Return nearly equal sizes of the fewest blocks up to ``most`` in ``count``."""
     number = -(-count // most)
-    return [count // number + (place < count % number) for place in range(number)]
+    return [count // number + (index < count % number) for index in range(number)]
 
 
 MAX_RELATIVE_ERROR = 0.15  # largest relative standard error of σ* by half of the draws

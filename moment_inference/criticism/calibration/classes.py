@@ -251,12 +251,12 @@ class ClassCalibration:
 
 def _reliability(probability: np.ndarray, hit: np.ndarray, bins: int) -> Reliability:
     edges = np.linspace(0, 1, bins + 1)
-    place = np.clip(np.searchsorted(edges, probability, side="left") - 1, 0, bins - 1)
+    index = np.clip(np.searchsorted(edges, probability, side="left") - 1, 0, bins - 1)
 
     def total(part: np.ndarray) -> np.ndarray:
-        return np.bincount(place, weights=part, minlength=bins)
+        return np.bincount(index, weights=part, minlength=bins)
 
-    count = np.bincount(place, minlength=bins)
+    count = np.bincount(index, minlength=bins)
     size = np.where(count == 0, np.nan, count)
     error = np.sqrt(total(probability * (1 - probability))) / size
     return Reliability(edges, count, total(probability) / size, total(hit) / size, error)

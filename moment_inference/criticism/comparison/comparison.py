@@ -60,21 +60,21 @@ class Comparison:
         """Return the latent sites as a ``pandas.DataFrame`` with one row for each coordinate."""
         rows = [
             {
-                "difference": site.difference[place],
-                "error": site.error[place],
-                **{f"sd ratio, {source}": ratios[place] for source, ratios in site.ratios.items()},
+                "difference": site.difference[index],
+                "error": site.error[index],
+                **{f"sd ratio, {source}": ratios[index] for source, ratios in site.ratios.items()},
             }
             for site in self.sites
-            for place in np.ndindex(site.difference.shape)
+            for index in np.ndindex(site.difference.shape)
         ]
         return data_frame(rows, self._labels(), "site")
 
     def _labels(self) -> list[str]:
         """Return the names of all coordinates."""
         return [
-            f"{site.name}[{', '.join(map(str, place))}]" if place else site.name
+            f"{site.name}[{', '.join(map(str, index))}]" if index else site.name
             for site in self.sites
-            for place in np.ndindex(site.difference.shape)
+            for index in np.ndindex(site.difference.shape)
         ]
 
     def plot(self, axes: Any = None) -> Any:
@@ -224,15 +224,15 @@ def compare(
 
 def _compared(fitted_model: FittedModel, chains: Draws, sampler: Any) -> Comparison:
     sources, notes = fitted_model.approximations, fitted_model.notes
-    places = {source: fitted_model.coordinates(source) for source in sources}
+    units = {source: fitted_model.coordinates(source) for source in sources}
     draws = {**{source: fitted_model.cached_draws(source) for source in sources}, CHAINS: chains}
     containers = {source: fitted_model.inference_data(part) for source, part in draws.items()}
     return Comparison(
         Chains.of(chains),
         compare_sites(
             fitted_model.unconstrained(chains.values),
-            places[fitted_model.approximation].loc,
-            {source: coordinates.scale for source, coordinates in places.items()},
+            units[fitted_model.approximation].loc,
+            {source: coordinates.scale for source, coordinates in units.items()},
         ),
         _predictive(fitted_model, chains),
         _leave_one_out(containers, sources, notes),

@@ -167,9 +167,9 @@ class PredictiveComparison:
 def _error(chains: PredictionDraws, scale: np.ndarray) -> float:
     """Return the RMS Monte Carlo error of the mean, in units of ``scale``."""
     assert chains.means_by_chain is not None
-    places = _places(scale.size)
-    some = chains.means_by_chain.reshape(*chains.means_by_chain.shape[:2], -1)[..., places]
-    return float(np.sqrt(np.nanmean((mean_errors(some) / scale.ravel()[places]) ** 2)))
+    indices = _places(scale.size)
+    some = chains.means_by_chain.reshape(*chains.means_by_chain.shape[:2], -1)[..., indices]
+    return float(np.sqrt(np.nanmean((mean_errors(some) / scale.ravel()[indices]) ** 2)))
 
 
 def _distances(

@@ -66,8 +66,8 @@ def _constant_scores(observed: np.ndarray, prediction: PredictedSite) -> np.ndar
     """
     marginal: Any = prediction.marginal
     if isinstance(marginal, ClassMarginal | BinaryMarginal):
-        classes, places, counts = np.unique(observed, return_inverse=True, return_counts=True)
-        scores = np.log(counts / observed.size)[places.reshape(observed.shape)]
+        classes, indices, counts = np.unique(observed, return_inverse=True, return_counts=True)
+        scores = np.log(counts / observed.size)[indices.reshape(observed.shape)]
         return scores - (len(classes) - 1) / observed.size
     if isinstance(marginal, CountMarginal) or observed.size < 3 or not observed.std() > 0:
         return None

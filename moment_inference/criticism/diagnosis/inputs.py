@@ -122,6 +122,6 @@ class DiagnosisInputs:
         if self.reliable_weights is not None:
             weights = smooth_weights(posterior_log_ratios(container))
             # Resampled by their weights, replicated data are those of the posterior.
-            places = weights.resample_indices(np.random.default_rng(0), weights.log.size)
-            replications = {name: part[:, places] for name, part in replications.items()}
+            indices = weights.resample_indices(np.random.default_rng(0), weights.log.size)
+            replications = {name: part[:, indices] for name, part in replications.items()}
         return p_values({name: (replications[name], observed[name]) for name in sites}, statistics)

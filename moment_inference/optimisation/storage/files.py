@@ -214,19 +214,19 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def check_json(value: Any, place: str = "header") -> None:
+def check_json(value: Any, path: str = "header") -> None:
     """Raise TypeError for what JSON would change, such as tuples."""
     if type(value) is dict:
         for key, part in value.items():
             if type(key) is not str:
                 kind = type(key).__name__
-                raise TypeError(f"{place} has the key {key!r} of type {kind}, and not str")
-            check_json(part, f"{place}[{key!r}]")
+                raise TypeError(f"{path} has the key {key!r} of type {kind}, and not str")
+            check_json(part, f"{path}[{key!r}]")
     elif type(value) is list:
         for index, part in enumerate(value):
-            check_json(part, f"{place}[{index}]")
+            check_json(part, f"{path}[{index}]")
     elif value is not None and type(value) not in (bool, int, float, str):
-        raise TypeError(f"{place} is of type {type(value).__name__}, which JSON does not know")
+        raise TypeError(f"{path} is of type {type(value).__name__}, which JSON does not know")
 
 
 def digest(header: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> str:

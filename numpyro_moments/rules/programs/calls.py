@@ -54,10 +54,10 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
 
 def recognised(equation: Any, operands: list[Any]) -> Value | None:
     """Return the result of a JAX function that has a rule; None for others."""
-    name, place = _function(equation)
-    if name == "_one_hot_below" and place.startswith(_FOLDER):
+    name, line = _function(equation)
+    if name == "_one_hot_below" and line.startswith(_FOLDER):
         return one_hot_value(*operands)
-    name = name if place.startswith(_HOME) else ""
+    name = name if line.startswith(_HOME) else ""
     if name in _MATRICES and ops.is_value(operands[0]):
         vector = operands[0]
         square = equation.outvars[0].aval.shape == vector.shape * 2
@@ -72,16 +72,16 @@ def recognised(equation: Any, operands: list[Any]) -> Value | None:
 
 def function_of_jax(equation: Any) -> str:
     """Return the name of the JAX function that an equation calls; empty for any other."""
-    name, place = _function(equation)
-    return name if place.startswith(_HOME) else ""
+    name, line = _function(equation)
+    return name if line.startswith(_HOME) else ""
 
 
 def _function(equation: Any) -> tuple[str, str]:
     """Return the name of the function that an equation calls, and its file."""
     program = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
     information = getattr(getattr(program, "jaxpr", program), "debug_info", None)
-    name, _, place = str(getattr(information, "func_src_info", "")).partition(" at ")
-    return name, place
+    name, _, line = str(getattr(information, "func_src_info", "")).partition(" at ")
+    return name, line
 
 
 def _fits(equation: Any, operands: list[Any]) -> bool:
@@ -123,12 +123,14 @@ def unchanged(x: Any, **_: Any) -> Any:
 def placed(x: Any, **parameters: Any) -> Any:
     """Serve ``jax.lax.with_sharding_constraint``: mean and variance are placed alike."""
     if "dst_sharding" in parameters:
-        place, sharding = reshard, parameters["dst_sharding"]
+        primitive, sharding = reshard, parameters["dst_sharding"]
     else:
-        place, sharding = with_sharding_constraint, parameters["sharding"]
+        primitive, sharding = with_sharding_constraint, parameters["sharding"]
     # Covariances have other axes, and are left to the compiler.
     shape = tuple(x.shape)
-    return ops.converted(x, lambda array: place(array, sharding) if array.shape == shape else array)
+    return ops.converted(
+        x, lambda array: primitive(array, sharding) if array.shape == shape else array
+    )
 
 
 @moment_rule("debug_callback", "debug_print")

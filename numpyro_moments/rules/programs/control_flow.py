@@ -63,8 +63,8 @@ class Loop:
 
     def step(self, carried: Sequence[Any], step: int) -> tuple[list[Any], list[Any]]:
         """Evaluate a step; return what it carries on, and what is stacked."""
-        place = self.length - 1 - step if self.reverse else step
-        sliced = [ops.index(_readable(part), place) for part in self.slices]
+        index = self.length - 1 - step if self.reverse else step
+        sliced = [ops.index(_readable(part), index) for part in self.slices]
         return self.evaluate(self.constants, carried, sliced)
 
     def evaluate(
@@ -177,10 +177,10 @@ def _check_length(loop: Loop, step: int) -> None:
 def _assembled(loop: Loop, pieces: list[tuple[bool, list[Any]]]) -> list[Any]:
     """Return the stacked results of single steps and of a JAX loop among them."""
     results = []
-    for place, shape in enumerate(loop.stacked):
+    for index, shape in enumerate(loop.stacked):
         parts: list[Any] = [] if pieces else [jnp.zeros(shape.shape, shape.dtype)]
         for stacked, group in itertools.groupby(pieces, key=operator.itemgetter(0)):
-            values = [piece[place] for _, piece in group]
+            values = [piece[index] for _, piece in group]
             parts += values if stacked else [_stacked(values, len(shape.shape))]
         results.append(_joined(parts))
     return results

@@ -217,11 +217,11 @@ class Plan:
         found = self._probed(needed)
         return self._with_joint(needed).complete() if needed else found
 
-    def _with_joint(self, places: Collection[int]) -> Plan:
-        """Return the plan that carries joint covariances of values at ``places``, too."""
+    def _with_joint(self, indices: Collection[int]) -> Plan:
+        """Return the plan that carries joint covariances of values at ``indices``, too."""
         forms = tuple(
-            replace(form, joint=True) if form and place in places else form
-            for place, form in enumerate(self.forms)
+            replace(form, joint=True) if form and index in indices else form
+            for index, form in enumerate(self.forms)
         )
         return replace(self, forms=forms)
 
@@ -229,8 +229,8 @@ class Plan:
         """Evaluate a step abstractly; note missing joint covariances in ``needed``."""
         found: dict[str, Any] = {}
 
-        def missing(place: int, form: Form) -> Any:
-            needed.add(place)
+        def missing(index: int, form: Form) -> Any:
+            needed.add(index)
             return jnp.zeros(form.joint_shape, form.dtype)
 
         def probe(carried: Any, sliced: Any) -> None:
@@ -275,13 +275,13 @@ class Plan:
         values = [
             form.unpack(
                 arrays,
-                frozenset([_label(place)]),
+                frozenset([_label(index)]),
                 self._propagation,
-                joint=missing and partial(missing, place, form),
+                joint=missing and partial(missing, index, form),
             )
             if form
             else arrays
-            for place, (form, arrays) in enumerate(zip(self.forms, carried, strict=True))
+            for index, (form, arrays) in enumerate(zip(self.forms, carried, strict=True))
         ]
         rows = [
             form.unpack(arrays, whole.sites, whole.propagation) if form else arrays
@@ -337,16 +337,16 @@ class Plan:
         inputs = [root.gaussian() for root in roots if _sites(root) & sites]
         return form.unpack(arrays, sites, self._propagation, inputs=tuple(inputs), joint=joint)
 
-    def _joint_of_carried(self, place: int) -> Any:
+    def _joint_of_carried(self, index: int) -> Any:
         """Return a function that computes a joint covariance by another loop."""
-        return lambda: self._with_joint([place])._arrays()[0][place][2]
+        return lambda: self._with_joint([index])._arrays()[0][index][2]
 
-    def _joint_of_stacked(self, place: int) -> Any:
+    def _joint_of_stacked(self, index: int) -> Any:
         stacks = [
-            (form and replace(form, joint=form.joint or i == place), sites)
+            (form and replace(form, joint=form.joint or i == index), sites)
             for i, (form, sites) in enumerate(self.stacks)
         ]
-        return lambda: replace(self, stacks=tuple(stacks))._arrays()[1][place][2]
+        return lambda: replace(self, stacks=tuple(stacks))._arrays()[1][index][2]
 
     def _reached(self) -> dict[str, frozenset[str]]:
         """Return for each label the latent sites behind it after any number of steps."""
@@ -364,8 +364,8 @@ def _same(old: Form | None, new: Form | None) -> bool:
     return replace(new, joint=old.joint) == old
 
 
-def _label(place: int) -> str:
-    return f"carry {place} of the loop"
+def _label(index: int) -> str:
+    return f"carry {index} of the loop"
 
 
 def _union(parts: Any) -> frozenset[str]:

@@ -39,8 +39,8 @@ def _straight_through_classes(primals: tuple, tangents: tuple) -> tuple[jax.Arra
 @jax.jit
 def _one_hot_below(uniform: jax.Array, probabilities: jax.Array) -> jax.Array:
     total = jnp.cumsum(probabilities, axis=-1)
-    place = jnp.sum(uniform * total[..., -1:] >= total, axis=-1)
-    return jax.nn.one_hot(place, probabilities.shape[-1], dtype=probabilities.dtype)
+    index = jnp.sum(uniform * total[..., -1:] >= total, axis=-1)
+    return jax.nn.one_hot(index, probabilities.shape[-1], dtype=probabilities.dtype)
 
 
 def one_hot_value(uniform: Any, probabilities: Any) -> Value | None:

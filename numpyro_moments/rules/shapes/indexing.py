@@ -41,8 +41,8 @@ def tile(x: Value, *, reps: Any) -> Value:
     """Serve ``jnp.tile``."""
     for axis, count in enumerate(reps):
         if count != 1:
-            places = np.tile(np.arange(x.shape[axis]), count)
-            x = ops.move_axis(ops.index_axes(x, {axis: places}), 0, axis)
+            indices = np.tile(np.arange(x.shape[axis]), count)
+            x = ops.move_axis(ops.index_axes(x, {axis: indices}), 0, axis)
     return x
 
 
@@ -60,8 +60,8 @@ def _window(x: Any, start: Any, size: int, axis: int) -> Any:
     if is_known(start):
         first = min(max(int(start), 0), x.shape[axis] - size)
         return ops.take(x, slice(first, first + size), axis)
-    places = jnp.clip(start, 0, x.shape[axis] - size) + jnp.arange(size)
-    return ops.move_axis(ops.index_axes(x, {axis: places}, distinct=True), 0, axis)
+    rows = jnp.clip(start, 0, x.shape[axis] - size) + jnp.arange(size)
+    return ops.move_axis(ops.index_axes(x, {axis: rows}, distinct=True), 0, axis)
 
 
 class Columns(NamedTuple):
@@ -81,21 +81,21 @@ class Columns(NamedTuple):
         """Return the shape of the array."""
         return (*self.parts[0].shape[:-1], len(self.parts))
 
-    def column(self, place: int) -> Any:
+    def column(self, component: int) -> Any:
         """Return one component of every index."""
-        return _known(self.parts[place])[..., 0]
+        return _known(self.parts[component])[..., 0]
 
-    def within(self, place: int, last: int, rank: int) -> tuple[Any, Any]:
+    def within(self, component: int, last: int, rank: int) -> tuple[Any, Any]:
         """Return a component within bounds, with axes of size one added, and whether it was.
 
         Both are the same objects for the same column, so that places can be compared.
         """
-        key = id(self.parts[place]), last, rank
+        key = id(self.parts[component]), last, rank
         if key not in self.seen:
-            start = self.column(place)
+            start = self.column(component)
             xp = np if isinstance(start, np.ndarray) else jnp
             clipped = xp.clip(start, 0, last).reshape(start.shape + (1,) * rank)
-            self.seen[key] = self.parts[place], clipped, (start >= 0) & (start <= last)
+            self.seen[key] = self.parts[component], clipped, (start >= 0) & (start <= last)
         return self.seen[key][1:]
 
 
@@ -125,14 +125,18 @@ def gather(
     ops.require_certain(indices)
     indices = indices if isinstance(indices, Columns) else Columns.of(indices)
     layout = Layout.of(dimension_numbers, x.shape, tuple(indices.shape), tuple(slice_sizes))
-    places, inside = layout.places(indices)
-    axes = list(places)
+    index_arrays, inside = layout.index_arrays(indices)
+    axes = list(index_arrays)
     along = [axis for axis in axes if axis not in layout.batching]
     if layout.batching and len(along) == 1:
-        result = _along(x, places, along[0], layout)
+        result = _along(x, index_arrays, along[0], layout)
     else:
-        distinct = unique_indices or _is_distinct(places, x.shape)
-        picked = ops.index_axes(x, places, distinct=distinct) if places else _repeated(x, layout)
+        distinct = unique_indices or _is_distinct(index_arrays, x.shape)
+        picked = (
+            ops.index_axes(x, index_arrays, distinct=distinct)
+            if index_arrays
+            else _repeated(x, layout)
+        )
         result = ops.permute(picked, layout.order())
     if mode != jax.lax.GatherScatterMode.FILL_OR_DROP or (is_known(inside) and np.all(inside)):
         return result
@@ -146,9 +150,9 @@ def _repeated(x: Value, layout: Layout) -> Value:
     return ops.broadcast(ops.reshape(x, (1,) * len(layout.batch) + tuple(x.shape)), shape)
 
 
-def _along(x: Value, places: Any, axis: int, layout: Layout) -> Value:
+def _along(x: Value, index_arrays: Any, axis: int, layout: Layout) -> Value:
     """Index one axis, with different indices for the elements of other axes."""
-    lines, rest = layout.lines(places[axis], axis)
+    lines, rest = layout.lines(index_arrays[axis], axis)
     flat = lines.reshape((*lines.shape[: len(x.shape) - 1], -1))
     order = [*range(axis), len(x.shape) - 1, *range(axis, len(x.shape) - 1)]
     chosen = flat.transpose(order)
@@ -163,12 +167,12 @@ def is_known(array: Any) -> bool:
     return not private_apis.is_traced(array)
 
 
-def _is_distinct(places: Any, shape: tuple[int, ...]) -> bool:
+def _is_distinct(index_arrays: Any, shape: tuple[int, ...]) -> bool:
     """Return whether known indices choose no element twice."""
-    if not all(map(is_known, places.values())):
-        return math.prod(next(iter(places.values())).shape) <= 1
-    sizes = [shape[axis] for axis in places]
-    flat = np.ravel_multi_index([np.asarray(p) for p in places.values()], sizes)
+    if not all(map(is_known, index_arrays.values())):
+        return math.prod(next(iter(index_arrays.values())).shape) <= 1
+    sizes = [shape[axis] for axis in index_arrays]
+    flat = np.ravel_multi_index([np.asarray(p) for p in index_arrays.values()], sizes)
     return len(np.unique(flat)) == flat.size
 
 
@@ -193,7 +197,7 @@ class Layout:
             indices[:-1],
             sizes,
             {int(axis): i for i, axis in enumerate(numbers.start_index_map)},
-            {int(axis): int(place) for axis, place in pairs},
+            {int(axis): int(component) for axis, component in pairs},
             tuple(map(int, numbers.collapsed_slice_dims)),
             tuple(map(int, numbers.offset_dims)),
         )
@@ -214,7 +218,7 @@ class Layout:
         """Return the axes that the slices have a part of."""
         return [axis for axis in self.sliced if self.sizes[axis] != self.shape[axis]]
 
-    def places(self, indices: Any) -> tuple[dict[int, Any], Any]:
+    def index_arrays(self, indices: Any) -> tuple[dict[int, Any], Any]:
         """Return index arrays ``batch + windows`` of all axes but the whole ones, within bounds.
 
         The indices are integers ``batch + [components]``. Booleans ``batch`` that are
@@ -228,15 +232,15 @@ class Layout:
                 found[axis] = self._count(len(wide), self.batching[axis], wide)
                 continue
             last = self.shape[axis] - self.sizes[axis]
-            place: Any = np.zeros((), int)
+            index_array: Any = np.zeros((), int)
             if axis in self.starts:
-                place, fits = indices.within(self.starts[axis], last, len(self.windows))
+                index_array, fits = indices.within(self.starts[axis], last, len(self.windows))
                 inside = inside & fits
             if axis not in self.whole:
                 if axis in self.windows:
                     dimension = len(self.batch) + self.windows.index(axis)
-                    place = place + self._count(len(wide), dimension, wide)
-                found[axis] = _broadcast(place, wide)
+                    index_array = index_array + self._count(len(wide), dimension, wide)
+                found[axis] = _broadcast(index_array, wide)
         return found, inside
 
     @staticmethod
@@ -259,7 +263,7 @@ class Layout:
         """Return booleans ``batch``, with axes of size one for those of the slices."""
         return jnp.reshape(inside, self._placed(self.batch, [1] * len(self.offsets)))
 
-    def lines(self, place: Any, axis: int) -> tuple[Any, tuple[int, ...]]:
+    def lines(self, index_array: Any, axis: int) -> tuple[Any, tuple[int, ...]]:
         """Return the index array of one axis if all others are whole or iterated with the batch.
 
         Its axes are the operand's other axes (of size one for whole ones), then the free
@@ -267,15 +271,15 @@ class Layout:
         """
         others = [other for other in range(len(self.shape)) if other != axis]
         bound = [self.batching[other] for other in others if other in self.batching]
-        free = [i for i in range(place.ndim) if i not in bound]
-        sizes = tuple(place.shape[i] for i in free)
-        ordered = place.transpose(*bound, *free)
+        free = [i for i in range(index_array.ndim) if i not in bound]
+        sizes = tuple(index_array.shape[i] for i in free)
+        ordered = index_array.transpose(*bound, *free)
         lead = [self.shape[other] if other in self.batching else 1 for other in others]
         return ordered.reshape((*lead, *sizes)), sizes
 
     def order_along(self, axis: int) -> list[int]:
         """Return where each axis of the result is if free axes replace an axis."""
-        inverse = {place: other for other, place in self.batching.items()}
+        inverse = {dimension: other for other, dimension in self.batching.items()}
         free = [i for i in range(len(self.batch)) if i not in inverse]
         count = len(free) + len(self.windows)
         moved = lambda other: other if other < axis else other - 1 + count  # noqa: E731
@@ -296,8 +300,8 @@ def dynamic_update_slice(x: Any, update: Any, *starts: Any) -> Value:
     return _replaced(x, update, [min(max(int(s), 0), n - k) for s, k, n in limits])
 
 
-def _require_known(places: Any, operands: Any) -> None:
-    if not all(map(is_known, places)):
+def _require_known(starts: Any, operands: Any) -> None:
+    if not all(map(is_known, starts)):
         raise errors.UnknownNumbers(
             "an update at a place that is not known when the program is traced",
             sites=errors.sites_of(*operands),
@@ -357,8 +361,8 @@ def _updated_window(x: Any, index: Any, updates: Any, numbers: Any, adds: bool) 
     wide = [1 if axis in inserted else next(sizes) for axis in range(len(x.shape))]
     update = ops.reshape(updates, tuple(wide))
     starts = [0] * len(x.shape)
-    for place, axis in zip(index, numbers.scatter_dims_to_operand_dims, strict=True):
-        starts[axis] = int(place)
+    for component, axis in zip(index, numbers.scatter_dims_to_operand_dims, strict=True):
+        starts[axis] = int(component)
     if any(s < 0 or s + k > n for s, k, n in zip(starts, wide, x.shape, strict=True)):
         return x  # JAX drops what is out of bounds
     if adds:
@@ -375,7 +379,7 @@ def _stacked_anew(x: Any, update: Any, starts: list[int]) -> Value | None:
     known = ops.unstacked(x) if ops.is_value(x) else isinstance(update, Deferred)
     if not known or x.shape[0] > MOST_STACKED:
         return None
-    elements = [ops.index(x, place) for place in range(x.shape[0])]
+    elements = [ops.index(x, index) for index in range(x.shape[0])]
     elements[starts[0]] = ops.reshape(update, ())
     return ops.stack(elements, -1) if any(map(ops.is_value, elements)) else None
 
@@ -393,16 +397,16 @@ def _rows(x: Any, indices: Any, updates: Any, numbers: Any, adds: bool) -> Value
     simple = inserted and len(axes) == 1
     if not simple or indices.ndim != 2:
         raise _too_general((x, updates))
-    axis, places = int(axes[0]), indices[:, 0]
+    axis, positions = int(axes[0]), indices[:, 0]
     count = x.shape[axis]
-    kept = (places >= 0) & (places < count)
-    if adds and len(np.unique(places[kept])) != kept.sum():
+    kept = (positions >= 0) & (positions < count)
+    if adds and len(np.unique(positions[kept])) != kept.sum():
         raise _too_general((x, updates))
     # The rows of the update are on its only axis that is not a window axis.
     (own,) = (i for i in range(len(updates.shape)) if i not in numbers.update_window_dims)
     rows = ops.move_axis(updates, own, axis)
     origin = np.arange(count)
-    origin[places[kept]] = count + np.flatnonzero(kept)
+    origin[positions[kept]] = count + np.flatnonzero(kept)
     if not adds:
         return ops.with_rows(x, rows, jnp.asarray(origin), axis)
     nothing = jnp.zeros(x.shape, (rows.at_mean if ops.is_value(rows) else rows).dtype)
@@ -419,10 +423,10 @@ def _elements(x: Any, indices: Any, updates: Any) -> Any:
     """Set single elements, each at its own index [..., axes]."""
     size = math.prod(x.shape)
     inside = ((indices >= 0) & (indices < np.array(x.shape))).all(-1).reshape(-1)
-    places = np.ravel_multi_index(np.moveaxis(indices, -1, 0), x.shape, mode="clip").reshape(-1)
+    elements = np.ravel_multi_index(np.moveaxis(indices, -1, 0), x.shape, mode="clip").reshape(-1)
     origin = np.arange(size)
-    origin[places[inside]] = size + np.flatnonzero(inside)
-    flat, values = ops.reshape(x, (size,)), ops.reshape(updates, (len(places),))
+    origin[elements[inside]] = size + np.flatnonzero(inside)
+    flat, values = ops.reshape(x, (size,)), ops.reshape(updates, (len(elements),))
     return ops.reshape(ops.with_rows(flat, values, jnp.asarray(origin), 0), x.shape)
 
 

@@ -190,10 +190,10 @@ def index_put(
         rows = torch.arange(input.shape[0], device=indices[0].device)[indices[0]]
         return index_copy(input, 0, rows, ops.broadcast(values, (len(rows), *input.shape[1:])))
     size = math.prod(input.shape)
-    places = torch.arange(size, device=indices[0].device).reshape(tuple(input.shape))[*indices]
-    parts = input, ops.broadcast(values, places.shape)
+    positions = torch.arange(size, device=indices[0].device).reshape(tuple(input.shape))[*indices]
+    parts = input, ops.broadcast(values, positions.shape)
     flat, others = (ops.reshape(part, (math.prod(part.shape),)) for part in parts)
-    return ops.reshape(index_copy(flat, 0, places.reshape(-1), others), tuple(input.shape))
+    return ops.reshape(index_copy(flat, 0, positions.reshape(-1), others), tuple(input.shape))
 
 
 @named_rule("masked_scatter")

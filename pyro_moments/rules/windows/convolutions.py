@@ -30,9 +30,9 @@ def _convolved(
     if not any(hasattr(operand, "sites") for operand in (input, weight)):
         return kernel(input, weight)
     axes = range(2, 2 + count)
-    places = zip(axes, axes, axes, stride, dilation, strict=True)
+    options = zip(axes, axes, axes, stride, dilation, strict=True)
     layout = ops.ConvolutionLayout(
-        spatial=tuple(ops.SpatialAxis(*place) for place in places),
+        spatial=tuple(ops.SpatialAxis(*option) for option in options),
         batch=(0, 0),
         features=-1 - count,
         weight_features=0,

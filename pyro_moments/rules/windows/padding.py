@@ -59,12 +59,12 @@ def pad(input: Value, pad: Sequence[int], mode: Any = "constant", value: Any = N
 def _places(input: Value, axis: int, low: int, high: int, mode: str) -> torch.Tensor:
     """Return which entries along an axis stand at the places of the padded one."""
     size = input.shape[axis]
-    places = positions(input, low + size + high) - low
+    indices = positions(input, low + size + high) - low
     if mode == "circular":
-        return places % size
+        return indices % size
     if mode == "replicate":
-        return places.clamp(0, size - 1)
-    return size - 1 - (size - 1 - places.abs()).abs()
+        return indices.clamp(0, size - 1)
+    return size - 1 - (size - 1 - indices.abs()).abs()
 
 
 def _of_patches(input: Value, axis: int, size: int, step: int = 1, dilation: int = 1) -> Value:

@@ -132,15 +132,15 @@ def _beside_places(value: Value, with_places: bool) -> Any:
 def _in_bins(input: Any, counts: Sequence[int], pool: Callable) -> Value:
     """Pool the trailing axes into so many bins, whose sizes differ by one at most."""
     lead = len(input.shape) - len(counts)
-    for place, count in enumerate(counts):
-        size = input.shape[lead + place]
+    for index, count in enumerate(counts):
+        size = input.shape[lead + index]
         if count > size and not count % size:
-            input = ops.take(input, positions(input, count) * size // count, lead + place)
+            input = ops.take(input, positions(input, count) * size // count, lead + index)
         elif size % count:
             bins = [slice(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
-            single = [*counts[:place], 1, *counts[place + 1 :]]
-            parts = [_in_bins(ops.take(input, b, lead + place), single, pool) for b in bins]
-            return ops.concatenate(parts, place - len(counts))
+            single = [*counts[:index], 1, *counts[index + 1 :]]
+            parts = [_in_bins(ops.take(input, b, lead + index), single, pool) for b in bins]
+            return ops.concatenate(parts, index - len(counts))
     sizes = (1,) * lead + tuple(
         n // count for n, count in zip(input.shape[lead:], counts, strict=True)
     )
