@@ -1,5 +1,6 @@
 """Inference by moments in any framework: objectives, optimisation, response and criticism."""
 
+from moment_inference import verbs
 from moment_inference.errors import (
     WITHOUT_NOISE,
     NarrowerVarianceWarning,
@@ -27,4 +28,5 @@ __all__ = ["WITHOUT_NOISE", "Attribution", "FitTask", "FittingHost", "MaskedSite
 __all__ += ["NarrowerVarianceWarning", "NotAnOptimum", "ParameterArray", "Quantity"]
 __all__ += ["SharedDrawNeeded", "Site", "Tree", "as_bytes", "attribution_of"]
 __all__ += ["moments_with_attribution", "parameter_names_error", "parameter_shape_error"]
-__all__ += ["plate_axes", "restored", "unknown_site", "with_shared_draws"]
+__all__ += ["plate_axes", "restored", "unknown_site", "verbs"]
+__all__ += ["with_shared_draws"]

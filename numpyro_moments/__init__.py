@@ -29,7 +29,7 @@ from moment_guides.numpyro import (
     TridiagonalGuide,
     VBPGuide,
 )
-from moment_inference import Attribution, NarrowerVarianceWarning, NotAnOptimum
+from moment_inference import Attribution, NarrowerVarianceWarning, NotAnOptimum, verbs
 from moment_inference.optimisation import Fit, Progress, StoredFileError
 from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from numpyro_moments import units
@@ -45,17 +45,7 @@ from numpyro_moments.rules.table import moment_rule
 from numpyro_moments.svi import SVI
 
 if TYPE_CHECKING:
-    from moment_inference.criticism import (
-        Calibration,
-        ClassCalibration,
-        Comparison,
-        Diagnosis,
-        Finding,
-        MomentAccuracy,
-        PruningReport,
-        calibration,
-        loo_weights,
-    )
+    from moment_inference.verbs import *  # noqa: F403  (what is in its __all__)
     from numpyro_moments.criticism.inference_data import (
         loo,
         predictive_p_values,
@@ -76,16 +66,11 @@ __all__ = [
     "AnalyticNorm",
     "Attribution",
     "BBAlphaELBO",
-    "Calibration",
-    "ClassCalibration",
-    "Comparison",
     "CovarianceDroppedWarning",
     "DVIGuide",
     "DependenceWarning",
     "DeterministicELBO",
-    "Diagnosis",
     "EmpiricalBayesNormal",
-    "Finding",
     "Fit",
     "Horseshoe",
     "HorseshoeReparam",
@@ -93,20 +78,17 @@ __all__ = [
     "LogUniform",
     "LossByDrawsWarning",
     "MCDropoutGuide",
-    "MomentAccuracy",
     "Moments",
     "NarrowerVarianceWarning",
     "NotAnOptimum",
     "Prediction",
     "Progress",
-    "PruningReport",
     "RenyiELBO",
     "SampledPrediction",
     "StoredFileError",
     "TridiagonalGuide",
     "UnsupportedMoments",
     "VBPGuide",
-    "calibration",
     "compare_with_nuts",
     "diagnose",
     "expected_log_prob",
@@ -116,7 +98,6 @@ __all__ = [
     "linear_response",
     "load",
     "loo",
-    "loo_weights",
     "moment_accuracy",
     "moment_rule",
     "predict",
@@ -130,15 +111,9 @@ __all__ = [
     "to_inference_data",
     "units",
 ]
+__all__ += verbs.__all__
 
 _IMPORTED_ON_REQUEST = {  # what looks at a fit after training, and what needs flax
-    "moment_inference.criticism.accuracy.accuracy": "MomentAccuracy",
-    "moment_inference.criticism.arviz_access": "loo_weights",
-    "moment_inference.criticism.calibration.calibration": "Calibration calibration",
-    "moment_inference.criticism.calibration.classes": "ClassCalibration",
-    "moment_inference.criticism.comparison.comparison": "Comparison",
-    "moment_inference.criticism.diagnosis.findings": "Diagnosis Finding",
-    "moment_inference.criticism.pruning": "PruningReport",
     "numpyro_moments.criticism.inference_data": "loo predictive_p_values to_inference_data",
     "numpyro_moments.criticism.moment_accuracy": "moment_accuracy",
     "numpyro_moments.criticism.pruning": "pruning_report smaller_network",
@@ -155,6 +130,8 @@ def __getattr__(name: str) -> Any:
     for module, names in _IMPORTED_ON_REQUEST.items():
         if name in names.split():
             return getattr(import_module(module), name)
+    if name in verbs.__all__:
+        return getattr(verbs, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

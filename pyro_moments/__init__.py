@@ -30,7 +30,7 @@ from moment_guides.pyro import (
     TridiagonalGuide,
     VBPGuide,
 )
-from moment_inference import Attribution, NarrowerVarianceWarning, NotAnOptimum
+from moment_inference import Attribution, NarrowerVarianceWarning, NotAnOptimum, verbs
 from moment_inference.optimisation import Fit, Progress, StoredFileError
 from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from pyro_moments import units
@@ -52,17 +52,7 @@ from pyro_moments.rules.table import moment_rule
 from pyro_moments.svi import SVI
 
 if TYPE_CHECKING:
-    from moment_inference.criticism import (
-        Calibration,
-        ClassCalibration,
-        Comparison,
-        Diagnosis,
-        Finding,
-        MomentAccuracy,
-        PruningReport,
-        calibration,
-        loo_weights,
-    )
+    from moment_inference.verbs import *  # noqa: F403  (what is in its __all__)
     from pyro_moments.criticism.inference_data import (
         loo,
         predictive_p_values,
@@ -78,17 +68,12 @@ __all__ = [
     "AnalyticNorm",
     "Attribution",
     "BBAlphaELBO",
-    "Calibration",
     "CaptureWarning",
-    "ClassCalibration",
-    "Comparison",
     "CovarianceDroppedWarning",
     "DVIGuide",
     "DependenceWarning",
     "DeterministicELBO",
-    "Diagnosis",
     "EmpiricalBayesNormal",
-    "Finding",
     "Fit",
     "Horseshoe",
     "HorseshoeReparam",
@@ -96,21 +81,18 @@ __all__ = [
     "LogUniform",
     "LossByDrawsWarning",
     "MCDropoutGuide",
-    "MomentAccuracy",
     "MomentTensor",
     "Moments",
     "NarrowerVarianceWarning",
     "NotAnOptimum",
     "Prediction",
     "Progress",
-    "PruningReport",
     "RenyiELBO",
     "SampledPrediction",
     "StoredFileError",
     "TridiagonalGuide",
     "UnsupportedMoments",
     "VBPGuide",
-    "calibration",
     "compare_with_nuts",
     "diagnose",
     "expected_log_prob",
@@ -120,7 +102,6 @@ __all__ = [
     "linear_response",
     "load",
     "loo",
-    "loo_weights",
     "moment_accuracy",
     "moment_rule",
     "predict",
@@ -134,15 +115,9 @@ __all__ = [
     "to_inference_data",
     "units",
 ]
+__all__ += verbs.__all__
 
 _IMPORTED_ON_REQUEST = {  # what looks at a fit after training
-    "moment_inference.criticism.accuracy.accuracy": "MomentAccuracy",
-    "moment_inference.criticism.arviz_access": "loo_weights",
-    "moment_inference.criticism.calibration.calibration": "Calibration calibration",
-    "moment_inference.criticism.calibration.classes": "ClassCalibration",
-    "moment_inference.criticism.comparison.comparison": "Comparison",
-    "moment_inference.criticism.diagnosis.findings": "Diagnosis Finding",
-    "moment_inference.criticism.pruning": "PruningReport",
     "pyro_moments.criticism.inference_data": "loo predictive_p_values to_inference_data",
     "pyro_moments.criticism.moment_accuracy": "moment_accuracy",
     "pyro_moments.criticism.pruning": "pruning_report smaller_network",
@@ -156,6 +131,8 @@ def __getattr__(name: str) -> Any:
     for module, names in _IMPORTED_ON_REQUEST.items():
         if name in names.split():
             return getattr(import_module(module), name)
+    if name in verbs.__all__:
+        return getattr(verbs, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

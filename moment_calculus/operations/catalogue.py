@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from moment_calculus.functions.table import ACTIVATIONS, activation
+from moment_calculus.functions.table import ACTIVATIONS, Activation, Integrated, activation
 from moment_calculus.operations.backward.settled import settle_parameters
 from moment_calculus.operations.dropout.masked_weight import *
 from moment_calculus.operations.dropout.noise import *

@@ -13,7 +13,6 @@ from numpyro.distributions import transforms
 from numpyro.distributions.util import scale_and_mask
 
 from moment_calculus import UnsupportedMoments, errors
-from moment_calculus.functions import Activation, Integrated, activation
 from moment_calculus.likelihoods import divergences, sum_trailing
 from moment_calculus.numerics import private_apis, row_sums
 from moment_calculus.operations import catalogue as ops
@@ -62,11 +61,11 @@ class _Posteriors(Posteriors):
         arrays = any(jnp.ndim(part) for part in jax.tree.leaves(transform))
         return not arrays and not isinstance(transform, transforms.AbsTransform)
 
-    def function_of(self, transform: Any) -> Activation:
+    def function_of(self, transform: Any) -> ops.Activation:
         name = _ACTIVATIONS.get(type(transform))
         if name is None:
-            return Integrated(transform.__call__, constants=None)
-        return activation(name)
+            return ops.Integrated(transform.__call__, constants=None)
+        return ops.activation(name)
 
     def masked(self, terms: jax.Array, mask: Any) -> jax.Array:
         return jnp.where(mask, terms, 0.0)

@@ -15,7 +15,6 @@ from pyro.util import check_site_shape
 from torch.distributions import transforms
 
 from moment_calculus import UnsupportedMoments
-from moment_calculus.functions import Activation, Integrated, activation
 from moment_calculus.likelihoods import divergences, sum_trailing
 from moment_calculus.operations import catalogue as ops
 from moment_guides.pyro import DroppedWeight, TridiagonalNormal
@@ -62,10 +61,10 @@ class _Posteriors(Posteriors):
     def is_one_to_one(self, transform: Any) -> bool:
         return transform.bijective
 
-    def function_of(self, transform: Any) -> Activation:
+    def function_of(self, transform: Any) -> ops.Activation:
         name = _ACTIVATIONS.get(type(transform))
         # The bound method has a hash; transforms that compare by value have none.
-        return Integrated(transform.__call__) if name is None else activation(name)
+        return ops.Integrated(transform.__call__) if name is None else ops.activation(name)
 
     def masked(self, terms: torch.Tensor, mask: Any) -> torch.Tensor:
         return scale_and_mask(terms, mask=mask)

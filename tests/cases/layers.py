@@ -17,8 +17,6 @@ from moment_calculus.operations.linear.reductions import (
     reduce_mean,
     reduce_sum,
 )
-from moment_calculus.operations.normalised.normalisation import normalise
-from moment_calculus.operations.normalised.softmax import logsumexp_value, softmax_value
 from moment_calculus.operations.shapes import permute, reshape, swap_last
 from moment_calculus.operations.shapes.concatenation import concatenate, stack
 from moment_calculus.operations.shapes.indexing import gather, index, take, unstack
@@ -27,7 +25,7 @@ from tests.cases import row_functions as functions
 from tests.cases.operand_kinds import LayerCase, Operand
 from tests.cases.row_functions import fixed
 
-CHOSEN = [1, 0, 1]
+CHOSEN, CHEQUERED = [1, 0, 1], torch.tensor([True, False])
 DIAGONAL = Propagation(covariance="diagonal")
 
 X = WEIGHT = Operand((2, 2))
@@ -59,14 +57,6 @@ def chequered(array):
 def first_or_last(array):
     """A fixed choice of two features for each row."""
     return namespace(array).asarray([[0, 0], [1, 0]])
-
-
-def layer_norm(x):
-    return torch.nn.functional.layer_norm(x, x.shape[-1:])
-
-
-def rms_norm(x):
-    return torch.nn.functional.rms_norm(x, x.shape[-1:], eps=1e-5)
 
 
 LAYERS = [
@@ -232,14 +222,14 @@ LAYERS = [
         "where",
         (JOINT, X),
         lambda x, y: where(chequered(x.mean), x, y),
-        lambda x, y: torch.where(chequered(x), x, y),
+        lambda x, y: torch.where(CHEQUERED.expand(x.shape), x, y),
         batched=(0, 1),
     ),
     LayerCase(
         "where_certain",
         (JOINT, CERTAIN),
         lambda x, y: where(chequered(x.mean), y, x),
-        lambda x, y: torch.where(chequered(x), y, x),
+        lambda x, y: torch.where(CHEQUERED.expand(x.shape), y, x),
         batched=(0, 1),
     ),
     LayerCase(
@@ -267,25 +257,4 @@ LAYERS = [
         lambda x: x.gather(1, first_or_last(x)),
         batched=(),
     ),
-]
-
-# Approximations: everything but the oracle is asked of them; tests/operations/test_normalisation.py
-# measures their errors.
-WIDE = Operand((2, 6), "correlated")
-APART = Operand((2, 6))
-NORMALISATIONS = [
-    LayerCase("layer_norm", (WIDE,), lambda x: normalise(x, eps=1e-5), layer_norm),
-    LayerCase(
-        "layer_norm_diagonal",
-        (APART,),
-        lambda x: normalise(x, eps=1e-5),
-        layer_norm,
-        propagation=DIAGONAL,
-    ),
-    LayerCase("rms_norm", (WIDE,), lambda x: normalise(x, eps=1e-5, centred=False), rms_norm),
-    LayerCase("softmax", (WIDE,), softmax_value, lambda x: x.softmax(-1)),
-    LayerCase(
-        "softmax_diagonal", (APART,), softmax_value, lambda x: x.softmax(-1), propagation=DIAGONAL
-    ),
-    LayerCase("logsumexp", (WIDE,), logsumexp_value, lambda x: x.logsumexp(-1, keepdim=True)),
 ]

@@ -173,7 +173,35 @@ def _scaled(group: Arrays, ratio: float, scale: float) -> Arrays:
 
 
 class LayerCase(OperandCase):
-    """A layer: its outputs are polynomials of degree ≤ 2 in each scalar, so the grid is exact."""
+    """A layer: its outputs are polynomials of degree ≤ 2 in each scalar, so the grid is exact.
+
+    Args:
+        jax: the plain function in JAX; by default that of its name in
+            ``tests/numpyro/rules/layer_functions.py``.
+    """
+
+    jax: Callable | None = None
+
+    def inputs(self, convert: Callable) -> list[Any]:
+        """The operands as arguments of ``propagate``, of arrays by ``convert``."""
+        inputs = []
+        for operand, arrays in self.grouped(self.example()):
+            mean, *spread = map(np.asarray, arrays)
+            if operand.kind == "correlated" and self.propagation.has_full_covariance:
+                given = {"covariance": convert(spread[0] @ spread[0].mT)}
+            else:
+                given = {"variance": convert(spread[0] ** 2)} if operand.random else {}
+            inputs.append(Moments(convert(mean), **given) if given else convert(mean))
+        return inputs
+
+    def check(self, found: Any) -> None:
+        """Compare moments that ``propagate`` gave with those of the rule."""
+        for part, exact in self.outputs(*self.example()).items():
+            own = getattr(found, part)
+            # a vector of inputs carries a covariance, that of a site is not stored
+            if part != "covariance" or (own is not None and tuple(own.shape) == exact.shape):
+                of = f"{part} of {self.name}"
+                np.testing.assert_allclose(own, exact, rtol=1e-10, atol=1e-10, err_msg=of)
 
     def value(self, arrays: Arrays) -> Any:
         return self.apply(arrays).gaussian()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.cases import LAYERS
-from tests.cases.layers import NORMALISATIONS
+from tests.cases.normalisations import NORMALISATIONS
 from tests.checks.general import GENERAL, check_oracle, meetings
 
 # No row loses covariance, so none may warn that it does.
