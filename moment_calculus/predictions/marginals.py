@@ -43,10 +43,8 @@ LOG_2PI_E = math.log(2 * math.pi * math.e)
 # Quadratures of a density have panels between the quantiles at these levels.
 TAILS = (1e-10, 1e-8, 1e-6, 1e-4, 1e-3)
 BODY = (0.01, 0.03, 0.07, 0.13, 0.2, 0.3, 0.4, 0.5)
-LEVEL_ERROR, SMALLEST_LEVEL = (
-    0.15,
-    1e-6,
-)  # allowed relative error of a level; smallest level in float32
+LEVEL_ERROR = 0.15  # allowed relative error of a level
+SMALLEST_LEVEL = 1e-6  # in float32
 
 
 class PredictiveMoments(NamedTuple):
@@ -195,13 +193,13 @@ class ContinuousMarginal(Marginal):
         """Return quantiles by inversion of the distribution function."""
         starts: list[Array] = []  # quantiles by the rules of fewer points
 
-        def found() -> Array:
+        def refined_quantiles() -> Array:
             start = starts[-1] if starts else None
             if start is None or not self._are_quantiles(start, levels):
                 starts.append(self._inverse(levels, moments, start=start))
             return starts[-1]
 
-        return adaptive_integral(found, 1e-8, relative=True)
+        return adaptive_integral(refined_quantiles, 1e-8, relative=True)
 
     def cdf(self, value: Array, moments: PredictiveMoments) -> Array:
         """Return the distribution function, zero or one beyond the bounds."""
@@ -294,34 +292,34 @@ class CountMarginal(Marginal):
     def quantile(self, levels: Array, moments: PredictiveMoments) -> Array:
         """Return quantiles by a search, or by summation of the probabilities."""
 
-        def found(*arrays: Array) -> Array:
+        def counts_at_levels(*arrays: Array) -> Array:
             def with_probabilities() -> Array:  # whose precision decides
                 counts = self._search(*arrays)
                 return namespace(counts).stack([counts, self._up_to(counts)])
 
             return adaptive_integral(with_probabilities, 1e-9, relative=True)[0, ...]
 
-        return by_numpy(found, levels, moments.mean, moments.variance)
+        return by_numpy(counts_at_levels, levels, moments.mean, moments.variance)
 
     def cdf(self, value: Array, moments: PredictiveMoments) -> Array:
         """Return P(y ≤ value) by a formula, or by summation of the probabilities."""
 
-        def found(value: Array, mean: Array) -> Array:
+        def probability_up_to(value: Array, mean: Array) -> Array:
             wide, _ = namespace(mean).broadcast_arrays(value, mean)
             return adaptive_integral(lambda: self._up_to(wide), 1e-9)
 
-        return by_numpy(found, value, moments.mean)
+        return by_numpy(probability_up_to, value, moments.mean)
 
     def _search(self, levels: Array, mean: Array, variance: Array) -> Array:
         xp, (first, last) = namespace(mean), self.bounds
         targets, centre, width = xp.broadcast_arrays(levels, mean, variance**0.5)
         try:
-            found = invert_increasing(
+            inverse = invert_increasing(
                 self._by_formula, targets, centre, width, (first - 1, last), resolution=0.5
             )
         except NotImplementedError:
             return count_quantile(self._probability, levels, mean, variance, self.bounds)
-        return xp.floor(found + 0.25)
+        return xp.floor(inverse + 0.25)
 
     def _up_to(self, value: Array) -> Array:
         try:
@@ -353,11 +351,11 @@ class CountMarginal(Marginal):
         return self._sum(self._log, moments)
 
     def _sum(self, terms: Callable, moments: PredictiveMoments) -> Array:
-        def found(mean: Array, variance: Array) -> Array:
+        def total(mean: Array, variance: Array) -> Array:
             summed = partial(sum_over_counts, terms, mean, variance, self.bounds)
             return adaptive_integral(summed, 1e-8)
 
-        return by_numpy(found, moments.mean, moments.variance)
+        return by_numpy(total, moments.mean, moments.variance)
 
     def mutual_information(self, moments: PredictiveMoments) -> Array:
         """Return the mutual information by sums of −p log p minus its expectation."""

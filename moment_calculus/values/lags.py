@@ -1,7 +1,9 @@
 """Covariances of components of one value with others of it.
 
 Outputs of a convolution at two positions share its weights, windows of a pool overlap: these
-covariances are followed back through steps that keep positions to the step that knows them.
+covariances are followed back through steps that keep positions to the step that knows them. What
+is asked for is either a set of :class:`Pairs` of components, or all pairs :class:`Along` one axis;
+:func:`lag_covariance` asks for the pairs that are one offset apart.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ class Pairs:
     """Pairs of components: of each kind one at every point of a grid."""
 
     starts: tuple[Offset, ...]  # the first points of some grids
-    kinds: tuple[tuple[int, int], ...]  # places of the two grids of each kind
+    kinds: tuple[tuple[int, int], ...]  # indices of the two grids of each kind
     strides: Offset
     counts: Offset  # points of each grid along each axis
 
@@ -46,7 +48,7 @@ class Pairs:
     def ends(self, array: Array) -> tuple[Array, Array]:
         """Return the entries of an array at both ends, with the kinds on the first axis."""
         parts, (left, right) = self.grids(array), zip(*self.kinds, strict=True)
-        return _beside([parts[i] for i in left]), _beside([parts[i] for i in right])
+        return _stack_first([parts[i] for i in left]), _stack_first([parts[i] for i in right])
 
     @cached_property
     def offsets(self) -> list[Offset]:
@@ -76,7 +78,7 @@ class Pairs:
         """Return the covariances, [kinds, *counts]; None if they are unknown."""
         simple = value.independent or value.batch_independent or self._has_others(value)
         if not simple and self.are_few:
-            covariance = _asked(value, self)
+            covariance = _known_to_step(value, self)
             if covariance is not NotImplemented:
                 return covariance
         parts = []
@@ -86,14 +88,14 @@ class Pairs:
                 return None
             start = tuple(map(min, self.starts[first], self.starts[second]))
             parts += Pairs((start,), (), self.strides, self.counts).grids(lagged)
-        return _beside(parts)
+        return _stack_first(parts)
 
     def _has_others(self, value: Gaussian) -> bool:
         """Whether steps are not asked for some pairs, such as a component and itself."""
         return any(not any(apart) or along_features(value, apart) for apart in self.offsets)
 
     def of_term(self, term: Gaussian, value: Gaussian) -> Array | None:
-        """Return those of a term of a sum; along axes it lacks, both components are the same."""
+        """Return the covariances of a term of a sum; on axes it lacks both ends are the same."""
         single = all(n == 1 for n in term.shape)
         missing = len(value.shape) - len(term.shape)
         if missing < 0 or not (single or term.axis == value.axis):
@@ -128,7 +130,7 @@ class Along:
         return array[None], xp.expand_dims(axis_moved(array, self.axis, 0), axis=self.axis)
 
     def at(self, covariances: Array, apart: int) -> Array:
-        """Return those of positions p and p + apart, for all p for which both exist."""
+        """Return the covariances of positions p and p + apart, for all p for which both exist."""
         xp = namespace(covariances)
         last = xp.linalg.diagonal(
             axis_moved(axis_moved(covariances, self.axis, -1), 0, -1), offset=abs(apart)
@@ -152,13 +154,13 @@ class Along:
             shape = [1] * len(value.shape)
             shape[self.axis] = size
             return xp.reshape(same, (size, *shape)) * value.variance
-        covariances = _of_step(value, self)
+        covariances = _by_step_or_terms(value, self)
         if covariances is None:
             return None
         return namespace(covariances).broadcast_to(covariances, (size, *value.shape))
 
     def of_term(self, term: Gaussian, value: Gaussian) -> Array | None:
-        """Return those of a term of a sum, which may be broadcast."""
+        """Return the covariances of a term of a sum, which may be broadcast."""
         rank = len(term.shape)
         if rank > len(value.shape):
             return None
@@ -171,7 +173,7 @@ class Along:
         return namespace(covariances).reshape(covariances, shape)
 
 
-def _beside(parts: Sequence[Array]) -> Array:
+def _stack_first(parts: Sequence[Array]) -> Array:
     """Return arrays along a new first axis; one is not copied."""
     return parts[0][None] if len(parts) == 1 else namespace(parts[0]).stack(list(parts), axis=0)
 
@@ -209,25 +211,25 @@ def _lag(value: Gaussian, offset: Offset) -> Array | None:
     if covariance is not NotImplemented:
         return covariance
     if along_features(value, offset):
-        return _of_features(value, offset)
+        return _lag_of_features(value, offset)
     indices = [index for index, apart in enumerate(offset) if apart]
     if value.propagation.is_backward and len(indices) == 1:
         along = Along(indices[0] - len(offset))
         if (covariances := along.covariances(value)) is not None:
             return along.at(covariances, offset[indices[0]])
-    covariance = _of_step(value, Pairs.at(offset, value.shape))
+    covariance = _by_step_or_terms(value, Pairs.at(offset, value.shape))
     return None if covariance is None else covariance[0]
 
 
-def _asked(value: Gaussian, pairs: Pairs | Along) -> Any:
+def _known_to_step(value: Gaussian, pairs: Pairs | Along) -> Any:
     """Return what the step knows of pairs; NotImplemented if it does not say."""
     step = value.step
     return step.pairs(value, pairs) if isinstance(step, KnowsLags) else NotImplemented
 
 
-def _of_step(value: Gaussian, pairs: Pairs | Along) -> Array | None:
+def _by_step_or_terms(value: Gaussian, pairs: Pairs | Along) -> Array | None:
     """Return what the step knows of pairs, else the sum of those of the inputs, or None."""
-    covariances = _asked(value, pairs)
+    covariances = _known_to_step(value, pairs)
     if covariances is not NotImplemented:
         return covariances
     return pairs_of_terms(value, pairs) if value.step.identity else None
@@ -253,7 +255,7 @@ def along_features(value: Gaussian, offset: Offset) -> bool:
     return value.has_covariance and not any(batch_shape(offset, value.axis))
 
 
-def _of_features(value: Gaussian, offset: Offset) -> Array:
+def _lag_of_features(value: Gaussian, offset: Offset) -> Array:
     step = _feature_offset(value, offset)
     diagonal = namespace(value.mean).linalg.diagonal(value.covariance, offset=abs(step))
     return from_features_last(diagonal, value.axis)

@@ -257,7 +257,7 @@ class Step:
         return None
 
     def factors(self, value: Any) -> tuple[int, ...]:
-        """Places of inputs given which the value is linear in the others; by default all.
+        """Indices of inputs given which the value is linear in the others; by default all.
 
         Args:
             value: the value of this step.

@@ -16,7 +16,7 @@ from moment_inference.criticism.model_with_draws import split_arguments
 from moment_inference.display import aligned, data_frame
 
 SHARES = (*np.linspace(0.0, 0.9, 19), 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.995)
-INDEX_BYTES = 4  # of the place of a weight that is kept alone
+INDEX_BYTES = 4  # of the index of a weight that is kept alone
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -245,7 +245,7 @@ def check_variances(variance: np.ndarray | None) -> None:
 
 
 def in_words(index: Any) -> str:
-    """Describe the place of an element by row and column."""
+    """Describe the index of an element by row and column."""
     numbers = [int(part) for part in index]
     if len(numbers) == 1:
         return f"in row {numbers[0]}"

@@ -1,4 +1,8 @@
-"""Terms of the loss that a rule book adds where it replaces a function."""
+"""Terms of the loss that a rule book adds where it replaces a function.
+
+Rule books may replace a function by a random one (variance back-propagation gates a ReLU), whose
+divergence then belongs to the loss. Objectives collect these terms from the values of all sites.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ def rule_terms(values: Iterable[Any], seen: set[int]) -> Iterator[tuple[str, Arr
 
     ``seen`` holds the numbers of values whose terms were taken before.
     """
-    for part in itertools.chain.from_iterable(map(_computed_from, values)):
+    for part in itertools.chain.from_iterable(map(_ancestors_with_terms, values)):
         step = part.step
         if not isinstance(step, Applied) or part.serial in seen:
             continue
@@ -28,10 +32,10 @@ def rule_terms(values: Iterable[Any], seen: set[int]) -> Iterator[tuple[str, Arr
         base, function = step.function
         term = _term(base.propagation.rulebook, function, base.mean, base.variance)
         if term is not None:
-            yield _name(function.name, step.line), term
+            yield _name_with_line(function.name, step.line), term
 
 
-def _computed_from(value: Any) -> Iterator[Gaussian]:
+def _ancestors_with_terms(value: Any) -> Iterator[Gaussian]:
     """Yield the Gaussians that a value was computed from; none if its book has no terms."""
     base = getattr(value, "base", getattr(value, "source", value))
     if not isinstance(base, Gaussian) or not base.propagation.rulebook.has_terms:
@@ -60,6 +64,6 @@ def over_rows(term: Array, batch: tuple[int, ...]) -> tuple[Array, bool]:
     return (xp.sum(term, axis=axes) if axes else term), True
 
 
-def _name(function: str, line: str) -> str:
+def _name_with_line(function: str, line: str) -> str:
     path, _, number = line.rpartition(":")
     return f"{function} at {Path(path).name}:{number}" if line else function

@@ -1,4 +1,4 @@
-"""Minimise a deterministic loss by Newton's method or L-BFGS, and judge a place by curvature."""
+"""Minimise a deterministic loss by Newton's method or L-BFGS, and judge a point by curvature."""
 
 from __future__ import annotations
 
@@ -436,10 +436,10 @@ LENGTHS = (1.0, 0.25, 4.0)  # of the step off a saddle, in units of the scales
 def step_off_saddle(
     objective: DeterministicLoss, point: np.ndarray, loss: float
 ) -> tuple[np.ndarray, float] | None:
-    """Return a lower place beside a saddle, with its loss; None if ``point`` is no saddle.
+    """Return a lower point beside a saddle, with its loss; None if ``point`` is no saddle.
 
     It takes at most 24 slopes for the least curvature, and six losses if that is
-    negative. A place is a saddle only if the mean loss on both sides is lower by more
+    negative. A point is a saddle only if the mean loss on both sides is lower by more
     than rounding, which excludes flat directions.
     """
     current = Round(objective, point)

@@ -31,7 +31,7 @@ class DeterministicLoss:
 
     value_and_slope: Callable[[np.ndarray], tuple[float, np.ndarray]]  # loss and gradient
     hessian: Callable[[np.ndarray], np.ndarray]  # Hessian
-    # Hessian at a place times a direction; called many times at one place.
+    # Hessian at a point times a direction; called many times at one point.
     hessian_product: Callable[[np.ndarray, np.ndarray], np.ndarray]
     # How far each parameter may move; one with zero stays.
     units: Callable[[np.ndarray], np.ndarray]
@@ -54,7 +54,7 @@ class DeterministicLoss:
 
 
 def cached(objective: DeterministicLoss) -> DeterministicLoss:
-    """Return the same objective, which is not computed again at the last place."""
+    """Return the same objective, which is not computed again at the last point."""
     # A round begins where the one before ended, and a fit where its start was checked.
     return replace(
         objective,
@@ -77,7 +77,7 @@ def _cached(compute: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], Any]
 
 
 class Round:
-    """The objective in the units of one place, its origin, with its last results."""
+    """The objective in the units of one point, its origin, with its last results."""
 
     def __init__(self, objective: DeterministicLoss, origin: np.ndarray) -> None:
         self.objective, self.origin = objective, origin
@@ -122,8 +122,8 @@ class Round:
         return bool((np.maximum(ratio, 1 / ratio) > DRIFT).any())
 
     def _cached_value(self, name: str, position: np.ndarray, compute: Callable) -> Any:
-        """Compute something at a place, unless it is one of the last two."""
-        key = position.tobytes()  # a rejected step returns to the place before the last
+        """Compute something at a point, unless it is one of the last two."""
+        key = position.tobytes()  # a rejected step returns to the point before the last
         if key not in self._cache:
             self._cache = dict([*self._cache.items()][-1:])
         results = self._cache.setdefault(key, {})
@@ -166,7 +166,7 @@ def in_rounds(
     options: dict[str, Any],
     report: Report,
 ) -> Outcome:
-    """Go on by rounds of a SciPy method, each in the units of its first place."""
+    """Go on by rounds of a SciPy method, each in the units of its first point."""
     outcome.converged, outcome.reason = False, f"stopped after {steps} steps"
     while outcome.steps < steps and not outcome.converged:
         current, before = Round(objective, outcome.point), outcome.steps

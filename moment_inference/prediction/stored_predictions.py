@@ -261,7 +261,7 @@ class _Reader:
         return Affine(len(self.gaussians) - 1)
 
     def stored(self) -> tuple[list[Any], list[int]]:
-        """Return the moments of independent groups, and the places of their Gaussians in order."""
+        """Return the moments of independent groups, and the indices of their Gaussians in order."""
         groups: list[list[int]] = []
         for place, value in enumerate(self.gaussians):
             tied = [g for g in groups if any(overlap(self.gaussians[n], value) for n in g)]

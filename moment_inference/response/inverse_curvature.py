@@ -38,7 +38,7 @@ class Selection:
 def as_selection(functional: Linearised, size: int) -> Linearised:
     """Return a functional as a selection if its elements are parameters."""
     count = len(functional.value)
-    # If G selects parameters, the numbers 1 to d appear at the places of the parameters.
+    # If G selects parameters, the numbers 1 to d appear at the indices of the parameters.
     (numbered,) = functional.vjp(np.arange(1.0, count + 1)[None])
     (indices,) = np.nonzero(numbered)
     order = np.rint(numbered[indices]).astype(int) - 1

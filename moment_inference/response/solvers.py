@@ -210,7 +210,7 @@ class Partition:
     """Parameters that are local to an element of a plate, and the others."""
 
     local: np.ndarray  # their places, [elements, k]
-    border: np.ndarray  # places of the others, [g]
+    border: np.ndarray  # indices of the others, [g]
 
     @classmethod
     def by(cls, elements: np.ndarray) -> Partition | None:

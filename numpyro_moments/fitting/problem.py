@@ -1,4 +1,8 @@
-"""Evaluate a training's objective: weighted losses, ELBO terms, held-out score, check."""
+"""Evaluate a training's objective: weighted losses, ELBO terms, held-out score, check.
+
+The trainers of :mod:`.fit` and :mod:`.gradients` ask this object, which adds what is of NumPyro
+to :class:`~moment_inference.FitTask`: handlers that weight sites, and compiled programs.
+"""
 
 from __future__ import annotations
 

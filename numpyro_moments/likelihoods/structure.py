@@ -160,7 +160,7 @@ def replaced(fn: Any) -> tuple[list[Any], Callable[..., Any]]:
 
 
 def _in_order(indices: list[int], leaves: list[Any], fn: Any) -> list[int]:
-    """Sort places of leaves by the order in which classes declare the parameters."""
+    """Sort indices of leaves by the order in which classes declare the parameters."""
     # NumPyro flattens parameters in the order of a set of names, which the hash seed decides.
     parts = [(vars(part), _constraints(part)) for part in distributions_in(fn)]
     attributes = [id(values.get(name)) for values, declared in parts for name in declared]

@@ -1,6 +1,8 @@
 """Rules that give the axis of the rows of data in the results of a primitive.
 
-A primitive without a rule may mix rows.
+Draws that are independent from row to row stay so as long as no operation mixes rows: each rule
+follows the axis of the rows through one kind of primitive, or raises. A primitive without a rule
+may mix rows, and raises too.
 """
 
 from __future__ import annotations
@@ -25,10 +27,12 @@ _ELEMENTWISE += [name for name, rule in RULES.items() if rule.__module__ == elem
 _REDUCTIONS = frozenset(
     "argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum".split()
 )
+# Primitives that mix elements along one axis alone, and the parameter that names it.
 _ALONG = {
     **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"), "axis"),
     **dict.fromkeys(("concatenate", "sort"), "dimension"),
 }
+# Primitives that call a program, and the parameter that holds it.
 _CALLS = {
     "pjit": "jaxpr",
     "jit": "jaxpr",
@@ -57,14 +61,15 @@ def axes_after(equation: Any, axes: Axes) -> list[int | None]:
     if all(axis is None for axis in axes):
         return [None] * len(equation.outvars)
     if (program := called(equation)) is not None:
-        return _through(program.jaxpr, axes)
+        return _axes_through_program(program.jaxpr, axes)
     rule = _RULES.get(equation.primitive.name)
     if rule is None:
         raise RowsMixedError(equation.primitive.name)
     return [rule(equation, axes)] * len(equation.outvars)
 
 
-def _through(program: Jaxpr, axes: Axes) -> list[int | None]:
+def _axes_through_program(program: Jaxpr, axes: Axes) -> list[int | None]:
+    """Return the axis of the rows in each output, equation by equation."""
     axis_of: dict[Any, int | None] = dict(zip(program.invars, axes, strict=True))
 
     def read(variable: Any) -> int | None:
@@ -76,7 +81,7 @@ def _through(program: Jaxpr, axes: Axes) -> list[int | None]:
     return [read(variable) for variable in program.outvars]
 
 
-def _only(axes: Axes) -> int:
+def _common_axis(axes: Axes) -> int:
     """Return the axis of the rows if it is the same in all operands that have rows; else raise."""
     found = {axis for axis in axes if axis is not None}
     if len(found) > 1:
@@ -85,33 +90,35 @@ def _only(axes: Axes) -> int:
 
 
 def _moved(equation: Any, axes: Axes) -> int:
-    axis, shape = _only(axes), equation.invars[0].aval.shape
+    """Rearrange an array whose strides tell where the rows are, and look where they went."""
+    axis, shape = _common_axis(axes), equation.invars[0].aval.shape
     moved = MOVES[equation.primitive.name](ops.array_of_rows(shape, axis), **equation.params)
     result_axis = ops.axis_of_rows(moved.shape, moved.strides, shape[axis])
-    return _unless(result_axis is None, (result_axis or 0) % max(moved.ndim, 1))
+    return _axis_unless(result_axis is None, (result_axis or 0) % max(moved.ndim, 1))
 
 
 def _reduction(equation: Any, axes: Axes) -> int:
-    axis, gone = _only(axes), equation.params["axes"]
-    return _unless(axis in gone, axis - sum(other < axis for other in gone))
+    axis, gone = _common_axis(axes), equation.params["axes"]
+    return _axis_unless(axis in gone, axis - sum(other < axis for other in gone))
 
 
 def _along(equation: Any, axes: Axes) -> int:
-    axis = _only(axes)
-    return _unless(equation.params[_ALONG[equation.primitive.name]] == axis, axis)
+    axis = _common_axis(axes)
+    return _axis_unless(equation.params[_ALONG[equation.primitive.name]] == axis, axis)
 
 
 def _slice(equation: Any, axes: Axes) -> int:
-    axis = _only(axes)
-    return _unless(_size(equation, axis) != equation.outvars[0].aval.shape[axis], axis)
+    axis = _common_axis(axes)
+    return _axis_unless(_size(equation, axis) != equation.outvars[0].aval.shape[axis], axis)
 
 
 def _pad(equation: Any, axes: Axes) -> int:
-    axis = _only(axes)
-    return _unless(any(equation.params["padding_config"][axis]) or axes[1] is not None, axis)
+    axis = _common_axis(axes)
+    return _axis_unless(any(equation.params["padding_config"][axis]) or axes[1] is not None, axis)
 
 
 def _dot(equation: Any, axes: Axes) -> int:
+    """Return the axis of the rows, which is of the batch or free; contracted rows would mix."""
     contracted, batches = equation.params["dimension_numbers"]
     found = set()
     sizes = [len(variable.aval.shape) for variable in equation.invars]
@@ -124,24 +131,26 @@ def _dot(equation: Any, axes: Axes) -> int:
         bound = (*batches[side], *contracted[side])
         free = [dimension for dimension in range(sizes[side]) if dimension not in bound]
         other = sizes[0] - len(batches[0]) - len(contracted[0]) if side else 0
-        found.add(_unless(axis not in free, len(batches[side]) + other) + _index(free, axis))
-    return _unless(len(found) > 1, found.pop())
+        found.add(
+            _axis_unless(axis not in free, len(batches[side]) + other) + _index_or_zero(free, axis)
+        )
+    return _axis_unless(len(found) > 1, found.pop())
 
 
-def _index(dimensions: list[int], axis: int) -> int:
+def _index_or_zero(dimensions: list[int], axis: int) -> int:
     return dimensions.index(axis) if axis in dimensions else 0
 
 
 def _convolution(equation: Any, axes: Axes) -> int:
     numbers, groups = equation.params["dimension_numbers"], equation.params["batch_group_count"]
     mixes = axes[0] != numbers.lhs_spec[0] or axes[1] is not None or groups != 1
-    return _unless(mixes, numbers.out_spec[0])
+    return _axis_unless(mixes, numbers.out_spec[0])
 
 
 def _window(equation: Any, axes: Axes) -> int:
-    axis, of = _only(axes), equation.params
+    axis, of = _common_axis(axes), equation.params
     moves = of["window_dimensions"][axis], of["window_strides"][axis]
-    return _unless(moves != (1, 1) or any(of["padding"][axis]), axis)
+    return _axis_unless(moves != (1, 1) or any(of["padding"][axis]), axis)
 
 
 def _gather(equation: Any, axes: Axes) -> int:
@@ -159,7 +168,8 @@ def _size(equation: Any, axis: int) -> int:
     return equation.invars[0].aval.shape[axis]
 
 
-def _unless(mixes: bool, axis: int) -> int:
+def _axis_unless(mixes: bool, axis: int) -> int:
+    """Return an axis; raise RowsMixedError if rows mix."""
     if mixes:
         raise RowsMixedError("rows")
     return axis
@@ -167,7 +177,7 @@ def _unless(mixes: bool, axis: int) -> int:
 
 _RULES: dict[str, Callable[[Any, Axes], int]] = {
     **dict.fromkeys(MOVES, _moved),
-    **dict.fromkeys(_ELEMENTWISE, lambda equation, axes: _only(axes)),
+    **dict.fromkeys(_ELEMENTWISE, lambda equation, axes: _common_axis(axes)),
     **dict.fromkeys(_REDUCTIONS, _reduction),
     **dict.fromkeys(_ALONG, _along),
     "slice": _slice,

@@ -1,4 +1,8 @@
-"""The mean of an observation, as a value of the calculus."""
+"""The mean of an observation, as a value of the calculus.
+
+A distribution of NumPyro computes its mean from parameters that are random here: the computation
+is traced as a program of them, which the interpreter evaluates with moments.
+"""
 
 from __future__ import annotations
 

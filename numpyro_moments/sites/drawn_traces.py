@@ -60,7 +60,7 @@ class Drawing:
     predicting: bool = False
 
 
-class _Drawn(Messenger):
+class _DrawMessenger(Messenger):
     """Draws latent sites; Normal ones by a primitive that is evaluated as late as possible."""
 
     def __init__(self, fn: Callable, drawing: Drawing) -> None:
@@ -75,14 +75,14 @@ class _Drawn(Messenger):
             msg["fn"] = self.vectors.values.get(msg["name"], fn)
             return
         key = msg["kwargs"]["rng_key"]
-        part = partial(_part, key)
+        part = partial(_draw_slice, key)
         self.vectors.take_apart(msg["name"], fn, part, part)
         if (dropped := dropout_posterior(fn)) is not None:
-            msg["value"] = _masked(key, name, dropped)
+            msg["value"] = _bind_masked(key, name, dropped)
             return
         base, transforms = gaussian_base(fn)
         if base is not None and not transforms and not msg["kwargs"].get("sample_shape"):
-            msg["value"] = _normal(key, name, base, fn.shape())
+            msg["value"] = _bind_normal(key, name, base, fn.shape())
         elif self.drawing.is_mean:
             msg["value"] = value_at_mean(name, fn)
         elif not fn.has_rsample:
@@ -107,7 +107,7 @@ def drawn_traces(
     [*batch] beside a distribution that was only traced. A Normal latent site has the
     moments of its posterior as value, and what draws it as ``undrawn``.
     """
-    messengers = partial(_Drawn, drawing=drawing), observing(drawing.predicting)
+    messengers = partial(_DrawMessenger, drawing=drawing), observing(drawing.predicting)
     parts_of = partial(site_parts, scored=not drawing.predicting)
     program = model, guide, args, kwargs, parameters
     inputs = at_mean if drawing.is_mean else None
@@ -115,12 +115,12 @@ def drawn_traces(
         traced = trace_sites(*program, key, messengers, parts_of, inputs)
     if drawing.is_mean:
         check_no_silent_draws(traced.jaxpr.jaxpr, traced.certain_outputs(drawing.predicting))
-    dims = _data_dims(drawing, traced.sites[1])
+    dims = _dims_of_data(drawing, traced.sites[1])
 
     def consume_evaluation(evaluation: Evaluation) -> Any:
         outputs = traced.parts(evaluation.run(traced.jaxpr, traced.keys))
         sites = (
-            {name: _settled({**sites[name]}, part, dims) for name, part in parts.items()}
+            {name: _evaluated_site({**sites[name]}, part, dims) for name, part in parts.items()}
             for sites, parts in zip(traced.sites, outputs, strict=True)
         )
         traces = Traces.of(*sites)
@@ -133,18 +133,20 @@ def drawn_traces(
     return evaluate(consume_evaluation, drawing.is_mean, not drawing.predicting)
 
 
-def _part(key: Any, name: str, fn: dist.Normal) -> jax.Array:
+def _draw_slice(key: Any, name: str, fn: dist.Normal) -> jax.Array:
     """Return one site's part of a latent vector, drawn with a key of its own."""
-    return _normal(jax.random.fold_in(key, zlib.crc32(name.encode())), name, fn, fn.batch_shape)
+    return _bind_normal(
+        jax.random.fold_in(key, zlib.crc32(name.encode())), name, fn, fn.batch_shape
+    )
 
 
-def _normal(key: Any, name: str, fn: dist.Normal, shape: tuple[int, ...]) -> jax.Array:
+def _bind_normal(key: Any, name: str, fn: dist.Normal, shape: tuple[int, ...]) -> jax.Array:
     dtype = jnp.result_type(float, fn.loc, fn.scale)
     parts = (jnp.broadcast_to(part, shape).astype(dtype) for part in (fn.loc, fn.scale))
     return normal_site_p.bind(key, *parts, site=name)
 
 
-def _masked(key: Any, name: str, fn: DroppedWeight) -> jax.Array:
+def _bind_masked(key: Any, name: str, fn: DroppedWeight) -> jax.Array:
     leaves, structure = jax.tree.flatten(fn)
     return masked_site_p.bind(key, fn.loc, *leaves, site=name, structure=structure)
 
@@ -160,31 +162,31 @@ def _with_moments(traces: Traces, known: Traces) -> Traces:
     return Traces(traces.model | latent, known.guide, traces.mutable)
 
 
-def _data_dims(drawing: Drawing, model: dict[str, dict]) -> set[int] | None:
+def _dims_of_data(drawing: Drawing, model: dict[str, dict]) -> set[int] | None:
     return None if drawing.data is None else set(drawing.data(observed_plates(model)).dims)
 
 
-def _settled(site: dict, parts: dict, dims: set[int] | None) -> dict:
+def _evaluated_site(site: dict, parts: dict, dims: set[int] | None) -> dict:
     """Return a site with its evaluated parts: arrays, and the moments of undrawn values."""
     observed = site["type"] == "sample" and site["is_observed"]
     if observed and "log_prob" in parts:
-        parts["log_prob"] = _terms(parts["log_prob"], dims)
+        parts["log_prob"] = _site_terms(parts["log_prob"], dims)
     elif observed:
-        parts["fn"] = jax.tree.map(_array, parts["fn"], is_leaf=_is_special)
+        parts["fn"] = jax.tree.map(_as_array, parts["fn"], is_leaf=_is_special)
     if isinstance(parts.get("value"), Undrawn):
         site["undrawn"] = parts["value"]
     if site["type"] == "deterministic":
-        parts["value"] = _array(parts["value"])
-    return {**site, **jax.tree.map(_moments, parts, is_leaf=_is_special)}
+        parts["value"] = _as_array(parts["value"])
+    return {**site, **jax.tree.map(_as_moments, parts, is_leaf=_is_special)}
 
 
-def _array(part: Any) -> Any:
+def _as_array(part: Any) -> Any:
     """Return the array of a part, which is drawn if necessary; rows may have their own noise."""
     part = draw_operand(part)
     return part.array if isinstance(part, Rows) else part
 
 
-def _terms(terms: Any, dims: set[int] | None) -> jax.Array:
+def _site_terms(terms: Any, dims: set[int] | None) -> jax.Array:
     """Return a site's log-density; raise SharedDrawNeeded if rows with own noise are no data."""
     terms = draw_operand(terms)
     if not isinstance(terms, Rows):
@@ -198,7 +200,7 @@ def _is_special(part: Any) -> bool:
     return isinstance(part, Undrawn | UndrawnRows | Rows)
 
 
-def _moments(part: Any) -> Any:
+def _as_moments(part: Any) -> Any:
     """Return the moments of an undrawn site, the draw of a moved one, and others unchanged."""
     if isinstance(part, Undrawn) and not part.moves:
         # The terms of a masked site do not need its value.

@@ -79,7 +79,7 @@ class Program:
         return locations
 
     def _aliased_results(self, examples: Sequence[torch.Tensor]) -> frozenset[int]:
-        """Return the places of results that share memory with another or an input."""
+        """Return the indices of results that share memory with another or an input."""
         results = self._results([tensor.detach() for tensor in examples])
         memory = {tensor.untyped_storage().data_ptr() for tensor in examples}
         aliased = set()
@@ -206,7 +206,7 @@ def metadata_of(tensor: torch.Tensor) -> tuple:
 
 
 def _wanted(tensors: Sequence[torch.Tensor]) -> list[int]:
-    """Return the places of tensors that take part in differentiation."""
+    """Return the indices of tensors that take part in differentiation."""
     if not torch.is_grad_enabled():
         return []
     return [index for index, tensor in enumerate(tensors) if tensor.requires_grad]
@@ -303,7 +303,7 @@ class LossAndGradients(NamedTuple):
     """A loss with its gradients as one graph."""
 
     graph: GraphModule  # from the inputs to [loss, *gradients, *constrained values]
-    used: tuple[int, ...]  # places of the inputs that have a gradient
+    used: tuple[int, ...]  # indices of the inputs that have a gradient
     constrained: tuple[str, ...]  # names of parameters whose value is not the parameter itself
 
 

@@ -268,10 +268,10 @@ class PyroFitTask(Problem):
             parameters.load(unconstrained_values(parameters, self.options.start.params))
         if self.options.method == "adam":
             self.noise  # noqa: B018  is found before the first step
-            trainer = GradientTrainer(self, _steps(self.options))
+            trainer = GradientTrainer(self, _optimiser_of(self.options))
             fit = self.run(trainer, Course(), lambda kept: kept)
             return fit, self.with_noise(trainer.parameters)
-        minimiser, parameters = _minimiser(self)
+        minimiser, parameters = _minimiser_of(self)
         fit = self.run(minimiser, minimiser.outcome, parameters.load_vector_and_copy)
         return fit, self.with_noise(parameters)
 
@@ -291,7 +291,7 @@ class PyroFitTask(Problem):
         fits = []
         for _ in range(self.options.restarts):
             with pyro.get_param_store().scope():
-                fit, parameters = replace(self, guide=_copied(guide))._train_once()
+                fit, parameters = replace(self, guide=_copy_guide(guide))._train_once()
                 fits.append((fit, parameters.unconstrained_copies()))
             module.load_state_dict(initial)
         fit, copies = min(fits, key=lambda pair: pair[0].rank)
@@ -302,7 +302,7 @@ class PyroFitTask(Problem):
         return fit, parameters
 
 
-def _steps(options: Options) -> TorchOptimiser:
+def _optimiser_of(options: Options) -> TorchOptimiser:
     scheduler = options.scheduler
     if isinstance(options.optimiser, PyroOptim):
         if scheduler is not None:
@@ -321,7 +321,7 @@ def _steps(options: Options) -> TorchOptimiser:
     return TorchOptimiser(options.optimiser or adam, scheduler, None)
 
 
-def _minimiser(task: Problem) -> tuple[minimiser.Minimiser, Parameters]:
+def _minimiser_of(task: Problem) -> tuple[minimiser.Minimiser, Parameters]:
     data = task.source.arguments(0)
     loss = flat_loss(task.trained_objective, task.trained_model, task.guide, *data)
     loss.check_deterministic()
@@ -347,7 +347,7 @@ def _minimiser(task: Problem) -> tuple[minimiser.Minimiser, Parameters]:
     return trainer, parameters
 
 
-def _copied(guide: Any) -> Any:
+def _copy_guide(guide: Any) -> Any:
     """Return a copy of an uncalled guide; both keep the model, which Pyro's copies lose."""
     parts = list(guide.modules()) if isinstance(guide, torch.nn.Module) else []
     models: list[Any] = [getattr(part, "_model", None) for part in parts]

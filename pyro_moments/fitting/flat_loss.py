@@ -103,7 +103,7 @@ def _shapes(vector: torch.Tensor) -> Iterator[torch.Size]:
 class Hessian:
     """The Hessian of a loss at the current parameters [n].
 
-    The graph of the gradient is kept for the last place, because many products are
+    The graph of the gradient is kept for the last point, because many products are
     computed there.
     """
 

@@ -370,7 +370,7 @@ def _of_batch(
     cut = cheapest_truncation(activation, fixed_moments, rho, order)
     if cut is None:
         return None
-    above = _above(rho, cut.bound)
+    above = _strong_pairs(rho, cut.bound)
     for pairs in _both_sides(above):
         rho[pairs] = 0
     series = with_pullback(_series(cut.terms, rho, 1 / safe_scale(fixed_moments[1])), fallback)
@@ -389,8 +389,8 @@ def _correlations(variance: Array, covariance: Array) -> Array:
     return rho
 
 
-def _above(rho: Array, bound: float) -> tuple[Array, ...]:
-    """Return batch places, rows and columns of pairs with |ρ| > bound, each once."""
+def _strong_pairs(rho: Array, bound: float) -> tuple[Array, ...]:
+    """Return batch indices, rows and columns of pairs with |ρ| > bound, each once."""
     if bound >= 1:
         return ()
     xp = namespace(rho)

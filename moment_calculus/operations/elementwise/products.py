@@ -221,7 +221,7 @@ class _Product(Product, KnowsLags, Rewritable, Switched):
     drops_covariance: bool = False
 
     def factors(self, value: Gaussian) -> tuple[int, ...]:
-        """Return the place of the smaller factor, which may be a scale of the other."""
+        """Return the index of the smaller factor, which may be a scale of the other."""
         return (min((0, 1), key=lambda input_index: math.prod(self.inputs[input_index].shape)),)
 
     def covariance(self) -> Array:

@@ -34,7 +34,7 @@ class _MatrixProduct(KnowsLags):
         return cotangent @ y.mean.mT if input_index == 0 else x.mean.mT @ cotangent
 
     def factors(self, value: Gaussian) -> tuple[int, ...]:
-        """Return the place of x."""
+        """Return the index of x, given which the product is linear in y."""
         return (0,)
 
     def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int | None:
@@ -80,16 +80,16 @@ def dependent_product(x: Gaussian, y: Gaussian) -> Gaussian:
             "side" + OR_DRAW,
         )
     if x.axis == y.axis == -2:  # as values and shares of attention, both transposed
-        return swap_last(dependent_product(_transposed(y), _transposed(x)))
+        return swap_last(dependent_product(_transpose(y), _transpose(x)))
     batch = broadcast_shape(tuple(x.shape[:-2]), tuple(y.shape[:-2]))
     x, y = (broadcast(part, (*batch, *part.shape[-2:]), part.axis) for part in (x, y))
     mean, square = x.mean @ y.mean, y.mean * y.mean
     if overlap(x, y):
-        mean = mean + _shared(x, y)
+        mean = mean + _mean_of_shared(x, y)
     noise = x.variance @ (square + y.variance)
-    spread = noise + _by_rows(x.mean, y)
+    spread = noise + _variance_by_rows(x.mean, y)
     own = spread - x.variance @ square
-    covariance = lambda: _of_columns(x, y, own)  # noqa: E731
+    covariance = lambda: _column_covariance(x, y, own)  # noqa: E731
     return Gaussian(
         mean,
         Spread(spread, covariance, True),
@@ -99,7 +99,7 @@ def dependent_product(x: Gaussian, y: Gaussian) -> Gaussian:
     )
 
 
-def _by_rows(mean: Array, y: Gaussian) -> Array:
+def _variance_by_rows(mean: Array, y: Gaussian) -> Array:
     """Return Var(M y) for a certain M, by what the rows of y have in common, where it is known."""
     xp, between = namespace(mean), _between_rows(y)
     if between is None:
@@ -114,7 +114,7 @@ def _between_rows(y: Gaussian) -> Array | None:
     return None if covariances is None else axis_moved(covariances.mT, 0, -1)
 
 
-def _of_columns(x: Gaussian, y: Gaussian, own: Array) -> Array:
+def _column_covariance(x: Gaussian, y: Gaussian, own: Array) -> Array:
     """Return the covariance of the columns of each row, by that row of x and by columns of y."""
     shared = (x.variance[..., None, :] * y.mean.mT[..., None, :, :]) @ y.mean[..., None, :, :]
     between = Along(-1).covariances(y)  # [columns, ..., rows, columns]
@@ -126,12 +126,12 @@ def _of_columns(x: Gaussian, y: Gaussian, own: Array) -> Array:
     return shared + xp.reshape(by_columns, (*by_columns.shape[:-1], size, size))
 
 
-def _shared(x: Gaussian, y: Gaussian) -> Array | float:
+def _mean_of_shared(x: Gaussian, y: Gaussian) -> Array | float:
     """Return Σ Cov(x_ik, y_kj); zero with a warning if it is not known."""
     (*batch, rows, inner), columns = x.shape, y.shape[-1]
     wide = (*batch, rows, columns, inner)
     left = broadcast(reshape(x, (*batch, rows, 1, inner)), wide, -1)
-    right = broadcast(reshape(_transposed(y), (*batch, 1, columns, inner)), wide, -1)
+    right = broadcast(reshape(_transpose(y), (*batch, 1, columns, inner)), wide, -1)
     cross = elementwise_covariance(left, right)
     if cross is None:
         warn_user(
@@ -142,7 +142,7 @@ def _shared(x: Gaussian, y: Gaussian) -> Array | float:
     return 0.0 if cross is None or isinstance(cross, float) else sums_of_rows(cross)
 
 
-def _transposed(y: Gaussian) -> Gaussian:
+def _transpose(y: Gaussian) -> Gaussian:
     """Return the transpose; of a transpose the value itself, of which more is known."""
     step = y.step
     again = isinstance(step, Permuted) and swap_last(y).step.order == step.order

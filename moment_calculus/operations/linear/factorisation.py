@@ -1,4 +1,8 @@
-"""Correlation matrices R with an LKJ prior, and Cholesky factors of covariances s sᵀ ∘ R."""
+"""Correlation matrices R with an LKJ prior, and Cholesky factors of covariances s sᵀ ∘ R.
+
+A program writes diag(s) L z, L Lᵀ or cholesky(R * s * s[:, None]). Here such products are
+recognised by the steps of their operands, so that the factor stays a function of its coordinates.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +83,7 @@ def cholesky(covariance: Value) -> Gaussian:
 
     R is a correlation matrix with an LKJ prior, s a positive vector or number.
     """
-    factors = _factors(covariance)
+    factors = _elementwise_factors(covariance)
     images = [image for part in factors if (image := image_of(part)) is not None]
     others = [part for part in factors if image_of(part) is None]
     scales = _row_scales(others) if [i.support for i in images] == [CORRELATION] else None
@@ -91,7 +95,7 @@ def cholesky(covariance: Value) -> Gaussian:
     return value.gaussian()
 
 
-def _factors(value: Any) -> list[Any]:
+def _elementwise_factors(value: Any) -> list[Any]:
     """Return the values and arrays of which a value is the elementwise product."""
     function = as_function(narrow(value) if isinstance(value, Gaussian) else value)
     if isinstance(function, Deferred):
@@ -103,9 +107,9 @@ def _factors(value: Any) -> list[Any]:
     if _is_transposed(function) and isinstance(step.inputs[0].step, Symmetric):
         return [step.inputs[0]]
     if step.affine is not None and isinstance(step.affine[2], int | float) and not step.affine[2]:
-        return [*_factors(step.affine[0]), step.affine[1]]
+        return [*_elementwise_factors(step.affine[0]), step.affine[1]]
     parts = step.inputs if isinstance(step, Product) else ()
-    return [part for source in parts for part in _factors(source)] or [function]
+    return [part for source in parts for part in _elementwise_factors(source)] or [function]
 
 
 def _row_scales(parts: list[Any]) -> list[Any] | None:
@@ -127,11 +131,11 @@ def _is_transpose(row: Any, column: Any) -> bool:
     """Whether two functions of one vector differ by the axis on which it stands."""
     if not (isinstance(row, Deferred) and isinstance(column, Deferred)):
         return False
-    one, other = (_vector_of(part.base) for part in (row, column))
+    one, other = (_source_vector(part.base) for part in (row, column))
     return one is other and row.function == column.function
 
 
-def _vector_of(value: Gaussian) -> Gaussian:
+def _source_vector(value: Gaussian) -> Gaussian:
     while isinstance(value.step, Expanded | Reshaped | Permuted) or _is_unchanged(value.step):
         value = value.step.inputs[0]
     return value

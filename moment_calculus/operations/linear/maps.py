@@ -229,7 +229,7 @@ class LinearMap(MapStep, KnowsLags, Rewritable):
         return self.inputs[input_index] is self.mapped or self.inputs[input_index] is self.bias
 
     def factors(self, value: Gaussian) -> tuple[int, ...]:
-        """Return the place of x beside random weights."""
+        """Return the index of x if weights are random: given x, the value is linear in them."""
         random = self.random_matrix is not None
         return tuple(filter(self._is_mapped, range(len(self.inputs) * random)))
 

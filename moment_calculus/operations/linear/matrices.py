@@ -1,4 +1,8 @@
-"""Products of two operands, at least one random: of matrices and vectors, and Einstein sums."""
+"""Products of two operands, at least one random: of matrices and vectors, and Einstein sums.
+
+Most of this file decides which operand is the input of a linear map and which its weight; the map
+itself is that of :mod:`.maps`. Structured operands (diagonal, Cholesky) come first.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +51,7 @@ def matmul(left: Any, right: Any) -> Value:
     """
     if isinstance(left, MaskedWeight) or isinstance(right, MaskedWeight):
         return _times_masked(left, right)
-    x, y = [o.gaussian() if hasattr(o, "gaussian") else o for o in (left, right)]
+    x, y = [part.gaussian() if hasattr(part, "gaussian") else part for part in (left, right)]
     if (product := structured_product(x, y)) is not None:
         return product
     if len(y.shape) == 1 or len(x.shape) == 1:
@@ -56,13 +60,13 @@ def matmul(left: Any, right: Any) -> Value:
         return linear(x, swap_last(y))
     if links_of(x) is not None or (has_dependent_elements(x) and _is_input(y)):
         return swap_last(linear(swap_last(y), x))
-    given, columns = _is_input(x), _is_input(y)
-    if given and columns:
+    x_is_input, y_is_input = _is_input(x), _is_input(y)
+    if x_is_input and y_is_input:
         return dependent_product(x, y)
     if len(y.shape) <= 2:  # a weight times columns of data, not rows of data times a weight
         latent = isinstance(x, Gaussian) and is_weight(x) and not isinstance(y, Gaussian)
-        columns = len(x.shape) == 2 and not given and (columns or latent)
-    return swap_last(linear(swap_last(y), x)) if columns else linear(x, swap_last(y))
+        y_is_input = len(x.shape) == 2 and not x_is_input and (y_is_input or latent)
+    return swap_last(linear(swap_last(y), x)) if y_is_input else linear(x, swap_last(y))
 
 
 def _times_masked(left: Any, right: Any) -> Any:
@@ -113,11 +117,11 @@ def _times_vector(x: Any, vector: Any) -> Value:
         products = multiply(x, vector).gaussian()
         return _times_vector(products, namespace(products.mean).ones_like(products.mean))
     if _is_input(vector) and (not isinstance(x, Gaussian) or x.independent):
-        return _of_input(x, vector)
-    return _by_weights(x, vector)
+        return _map_dependent_vector(x, vector)
+    return _times_latent_vector(x, vector)
 
 
-def _of_input(x: Any, vector: Gaussian) -> Value:
+def _map_dependent_vector(x: Any, vector: Gaussian) -> Value:
     """Map a dependent vector by a matrix; many rows of data give a batch of scalars."""
     rows = not isinstance(x, Gaussian) and len(x.shape) > 1 and x.shape[-2] > x.shape[-1]
     if rows and not any(is_data(part) for part in ancestors(vector)):
@@ -125,7 +129,7 @@ def _of_input(x: Any, vector: Gaussian) -> Value:
     return linear(vector, x)
 
 
-def _by_weights(x: Any, vector: Any) -> Value:
+def _times_latent_vector(x: Any, vector: Any) -> Value:
     """Multiply x [..., k] by a latent vector [k]."""
     weight = reshape(vector, (1, *vector.shape))
     check_shapes(x, weight, None)
@@ -142,7 +146,7 @@ def _scalar_products(x: Any, vector: Gaussian) -> Gaussian:
     x = features_of(x) if isinstance(x, Gaussian) else x
     vector = features_of(vector)
     mean_x = x.mean if isinstance(x, Gaussian) else x
-    variance = _of_products(mean_x, x, vector)
+    variance = _product_variance(mean_x, x, vector)
     assumes_independence = not vector.uses_covariance
     step = LinearMap((vector,), None, vector, mean_x[..., None, :], assumes_independence)
     if isinstance(x, Gaussian):  # the products depend on each other by x and by the vector
@@ -166,7 +170,7 @@ def _row_links(vector: Gaussian) -> tuple[Link, ...] | None:
     return None if vector.independent else links_of(reshape(vector, (1, *vector.shape)))
 
 
-def _of_products(mean_x: Array, x: Any, vector: Gaussian) -> Array:
+def _product_variance(mean_x: Array, x: Any, vector: Gaussian) -> Array:
     """Return the variance that a vector, and the covariances along it, add to scalar products."""
     links = _row_links(vector)
     if vector.has_covariance and links is None:
@@ -182,17 +186,17 @@ def einsum(equation: str, *operands: Any) -> Any:
     product, and as exact as these are. Ellipses and repeated letters in one operand raise
     UnsupportedMoments.
     """
-    letters, result = _parsed(equation, operands)
+    letters, result = _parse(equation, operands)
     if any(isinstance(operand, MaskedWeight) for operand in operands):
         return _contract_masked(letters, operands, result)
     parts = [
-        _without(operand, names, set("".join([*letters[:i], *letters[i + 1 :], result])))
+        _sum_unused_axes(operand, names, set("".join([*letters[:i], *letters[i + 1 :], result])))
         for i, (operand, names) in enumerate(zip(operands, letters, strict=True))
     ]
     if len(parts) == 1:
         value, names = parts[0]
         return permute(value, [names.index(name) for name in result])
-    return _pair(parts[0], parts[1], result)
+    return _combine_two(parts[0], parts[1], result)
 
 
 def _contract_masked(letters: list[str], operands: Sequence[Any], result: str) -> Any:
@@ -213,12 +217,12 @@ def _contract_masked(letters: list[str], operands: Sequence[Any], result: str) -
     if outputs:
         matrix = permute(weight, [names_w.index(n) for n in (*outputs, shared)])
     product = linear(x, matrix)
-    made = [*rows, *outputs]
+    product_axes = [*rows, *outputs]
     product = product if outputs else reshape(product, product.shape[:-1])
-    return permute(product, [made.index(n) for n in result])
+    return permute(product, [product_axes.index(n) for n in result])
 
 
-def _parsed(equation: str, operands: Sequence[Any]) -> tuple[list[str], str]:
+def _parse(equation: str, operands: Sequence[Any]) -> tuple[list[str], str]:
     compact = equation.replace(" ", "")
     inputs, arrow, result = compact.partition("->")
     letters = inputs.split(",")
@@ -236,7 +240,7 @@ def _parsed(equation: str, operands: Sequence[Any]) -> tuple[list[str], str]:
     return letters, result
 
 
-def _without(operand: Any, names: str, needed: set[str]) -> tuple[Any, str]:
+def _sum_unused_axes(operand: Any, names: str, needed: set[str]) -> tuple[Any, str]:
     """Sum an operand over the axes that occur nowhere else."""
     summed_axes = [axis for axis, name in enumerate(names) if name not in needed]
     if not summed_axes:
@@ -244,16 +248,16 @@ def _without(operand: Any, names: str, needed: set[str]) -> tuple[Any, str]:
     return reduce_sum(operand, summed_axes), "".join(name for name in names if name in needed)
 
 
-def _pair(left: tuple[Any, str], right: tuple[Any, str], result: str) -> Any:
+def _combine_two(left: tuple[Any, str], right: tuple[Any, str], result: str) -> Any:
     shared = [name for name in left[1] if name in right[1] and name not in result]
     if not shared:
-        return multiply(_aligned(*left, result), _aligned(*right, result))
+        return multiply(_align_axes(*left, result), _align_axes(*right, result))
     if _is_weight(left[0], right[0]):
         left, right = right, left
-    return _contracted(left, right, "".join(shared), result)
+    return _contract(left, right, "".join(shared), result)
 
 
-def _aligned(operand: Any, names: str, result: str) -> Any:
+def _align_axes(operand: Any, names: str, result: str) -> Any:
     """Permute an operand to the axes of the result, with size one for missing axes."""
     order = [names.index(name) for name in result if name in names]
     ordered = permute(operand, order)
@@ -279,7 +283,7 @@ def _has_independent_components(value: Any) -> bool:
     return gaussian.independent and not gaussian.has_covariance and not is_data(gaussian)
 
 
-def _contracted(left: tuple[Any, str], right: tuple[Any, str], shared: str, result: str) -> Any:
+def _contract(left: tuple[Any, str], right: tuple[Any, str], shared: str, result: str) -> Any:
     (x, names_x), (y, names_y) = left, right
     batch = "".join(name for name in result if name in names_x and name in names_y)
     rows = "".join(name for name in names_x if name not in shared + batch)
@@ -287,25 +291,25 @@ def _contracted(left: tuple[Any, str], right: tuple[Any, str], shared: str, resu
     size = dict(zip(names_x, x.shape, strict=True)) | dict(zip(names_y, y.shape, strict=True))
     random = is_value(x) and is_value(y)
     if random and batch and not rows + columns and not overlap(x, y):
-        return _products_of_rows(left, right, shared, result)
+        return _multiply_rows(left, right, shared, result)
     lead = [size[name] for name in columns[:-1]]
     if is_value(x) and math.prod(lead) > 1:  # the same input for each of a batch of maps
         wide = broadcast(reshape(x, (*[1] * len(lead), *x.shape)), (*lead, *x.shape))
-        return _contracted((wide, columns[:-1] + names_x), (y, names_y), shared, result)
+        return _contract((wide, columns[:-1] + names_x), (y, names_y), shared, result)
     matrix_x = _matrix(x, names_x, batch, rows if batch else None, rows, shared, size)
     matrix_y = _matrix(y, names_y, batch, shared, shared, columns, size)
     if not columns and not batch:
         matrix_y = reshape(matrix_y, matrix_y.shape[:1])
     product = matmul(matrix_x, matrix_y)
-    made = batch + rows + columns
-    return permute(reshape(product, [size[n] for n in made]), [made.index(n) for n in result])
+    product_axes = batch + rows + columns
+    return permute(
+        reshape(product, [size[n] for n in product_axes]), [product_axes.index(n) for n in result]
+    )
 
 
-def _products_of_rows(
-    left: tuple[Any, str], right: tuple[Any, str], shared: str, result: str
-) -> Any:
+def _multiply_rows(left: tuple[Any, str], right: tuple[Any, str], shared: str, result: str) -> Any:
     """Return the scalar products of two batches of independent random vectors."""
-    product = multiply(_aligned(*left, result + shared), _aligned(*right, result + shared))
+    product = multiply(_align_axes(*left, result + shared), _align_axes(*right, result + shared))
     return reduce_sum(product, [len(result) + i for i in range(len(shared))])
 
 

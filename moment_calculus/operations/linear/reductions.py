@@ -163,7 +163,7 @@ class SumOverFeatures(MapStep):
         return namespace(cross).sum(cross, axis=-2, keepdims=True)
 
     def factors(self, value: Gaussian) -> tuple[int, ...]:
-        """Return no place: it is linear."""
+        """Return no index: the value is linear in its only input."""
         return ()
 
     def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:

@@ -86,7 +86,7 @@ _WIDE = 0.07  # the same of one feature that has more variance than all others t
 
 def _warn_of_rows(x: Gaussian, centred: bool) -> None:
     """Warn where the table of errors has more than 5 %."""
-    size, expanded = x.shape[-1], _by_expansion(x)
+    size, expanded = x.shape[-1], _needs_expansion(x)
     share = (_LARGEST_SHARES if expanded else _LARGEST_BY_INTEGRAL).get(size) if centred else None
     may_be_wide = expanded and size > max(_LARGEST_SHARES)
     known = branches_of(x) is None and may_read(x.mean)
@@ -125,7 +125,7 @@ def _warn_of_wide(variance: Any, squares: Any) -> None:
         )
 
 
-def _by_expansion(x: Gaussian) -> bool:
+def _needs_expansion(x: Gaussian) -> bool:
     return x.propagation.has_full_covariance or x.has_covariance or x.shape[-1] > MOST
 
 
@@ -164,12 +164,12 @@ class Normalised(KnowsLags):
     def result(self) -> Expansion | Integral:
         """The moments, by the integral where the features are few and independent."""
         (x,) = self.inputs
-        if _by_expansion(x):
+        if _needs_expansion(x):
             return self.expansion
         return integral_of(x.mean, x.variance, self.eps, self.centred)
 
     @cached_property
-    def beyond(self) -> Array:
+    def remainder_variance(self) -> Array:
         """The variance of R."""
         xp, (_, variance) = namespace(self.result.linear), self.result.moments
         return xp.clip(variance - self.result.linear, min=0.0)
@@ -193,40 +193,40 @@ class Normalised(KnowsLags):
 
     def own(self, value: Gaussian) -> Added:
         """Return the variances of the remainder R."""
-        return Added(self.beyond)
+        return Added(self.remainder_variance)
 
     def pairs(self, value: Gaussian, pairs: Pairs | Along) -> Array | None:
         """Return the covariances at all pairs of positions along an axis, as of G and R."""
         if not isinstance(pairs, Along):
             return NotImplemented
-        between, ratio = self._of_features(pairs), 1.0
+        between, ratio = self._feature_covariances(pairs), 1.0
         if between is None:
             return None
         if self.result is not self.expansion:
             ratio = safe_scale(self.result.linear) / safe_scale(self.expansion.linear)
         linear = self.expansion.between_positions(between, pairs, ratio)
-        return linear + self._rest(between, pairs)
+        return linear + self._remainder_covariance(between, pairs)
 
     def own_lag(self, value: Gaussian, offset: tuple[int, ...], absorbed: bool) -> Array | None:
         """Return the covariance of R at an offset along one axis."""
         indices = [index for index, apart in enumerate(offset) if apart]
         along, arrays = Along(indices[0] - len(offset)), value.memo.arrays
-        between = self._of_features(along) if len(indices) == 1 else None
+        between = self._feature_covariances(along) if len(indices) == 1 else None
         if between is None:
             return None
         if (self, along) not in arrays:
-            arrays[self, along] = self._rest(between, along)
+            arrays[self, along] = self._remainder_covariance(between, along)
         return along.at(arrays[self, along], offset[indices[0]])
 
-    def _of_features(self, along: Along) -> Array | None:
+    def _feature_covariances(self, along: Along) -> Array | None:
         (x,) = self.inputs
         known = not x.propagation.has_full_covariance and x.axis == -1 != along.axis
         return along.covariances(x) if known else None
 
-    def _rest(self, between: Array, along: Along) -> Array:
+    def _remainder_covariance(self, between: Array, along: Along) -> Array:
         """Return what R has in common, by the squared correlation of x: it is of second order."""
         xp, (x,) = namespace(between), self.inputs
-        own, other = along.ends(safe_scale(self.beyond))
+        own, other = along.ends(safe_scale(self.remainder_variance))
         total = math.prod(along.ends(_sum(x.variance)))
         correlation = _sum(between) ** 2 / xp.clip(total, min=TINY)
         return own * other * xp.clip(correlation, max=1.0)

@@ -67,7 +67,7 @@ class Moved(OfOneSource, KnowsLags, Rewritable, Switched):
         raise NotImplementedError
 
     def factors(self, value: Gaussian) -> tuple[int, ...]:
-        """Return no place: it is linear."""
+        """Return no index: the value is linear in its only input."""
         return ()
 
     def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:

@@ -66,7 +66,7 @@ class SpatialAxis:
 
 @dataclass(frozen=True)
 class ConvolutionLayout:
-    """The places of the axes of a convolution without padding."""
+    """The positions of the axes of a convolution without padding."""
 
     spatial: tuple[SpatialAxis, ...]
     batch: tuple[int, int] | None  # in inputs and outputs; None if their batches differ
@@ -147,7 +147,7 @@ class _Convolved(MapStep, KnowsLags):
         return self.inputs[input_index] is self.x and (input_index == 0 or self.x is not self.w)
 
     def factors(self, value: Gaussian) -> tuple[int, ...]:
-        """Return the place of x beside a random weight."""
+        """Return the index of x if the weight is random: given x, the value is linear in it."""
         return tuple(filter(self._is_x, range(len(self.inputs)))) if len(self.inputs) > 1 else ()
 
     def pull(self, value: Gaussian, input_index: int, cotangent: Array) -> Array:
@@ -178,7 +178,7 @@ class _Convolved(MapStep, KnowsLags):
         return batch[0] - len(self.x.shape) if axis + len(value.shape) == batch[1] else None
 
     def absorbable(self, value: Gaussian) -> tuple[int, ...]:
-        """Return the place of a random weight."""
+        """Return the index of a random weight."""
         return tuple(
             input_index for input_index in range(len(self.inputs)) if not self._is_x(input_index)
         )

@@ -1,7 +1,9 @@
 """What steps add together: functions of one Gaussian, and one step at several positions.
 
-Functions f and g of x add Cov(f(x), g(x)) beyond their gains. Positions of one row share the
-weights, so that what weights and activations add at two positions is dependent too.
+A sweep backwards pulls derivatives through each step by its gains (its expected derivatives), and
+adds what the step itself contributes. Two contributions are not apart: functions f and g of one x
+add Cov(f(x), g(x)) − f̄′ ḡ′ Var x together, and positions of one row share the weights, so that
+what weights and activations add at two positions is dependent. :mod:`.sweep` asks for both here.
 """
 
 from __future__ import annotations
@@ -57,22 +59,25 @@ class SharedResiduals:
         """Yield what pairs of functions of one Gaussian add, [*rows, K, K]."""
         for group in self._groups.values():
             for first, second in combinations(group, 2):
-                if (covariance := _of_pair(*first, *second)) is not None:
+                if (covariance := _covariance_of_pair(*first, *second)) is not None:
                     yield first[0], covariance
 
 
-def _spread(value: Gaussian, cotangent: Cotangent, row: int) -> Cotangent:
+def _spread_rows(value: Gaussian, cotangent: Cotangent, row: int) -> Cotangent:
+    """Return the derivatives with rows on an axis of their own; raise if they take too much."""
     if cotangent.carried[row] is not None:
         check_spread(value, cotangent, row)
     return cotangent.spread(row)
 
 
-def _of_pair(first: Gaussian, one: Cotangent, second: Gaussian, two: Cotangent) -> Array | None:
+def _covariance_of_pair(
+    first: Gaussian, one: Cotangent, second: Gaussian, two: Cotangent
+) -> Array | None:
     if first.shape != second.shape or first.axis != second.axis:
         return None
     for row, axes in enumerate(zip(one.carried, two.carried, strict=True)):
         if axes[0] != axes[1]:
-            one, two = (_spread(first, part, row) for part in (one, two))
+            one, two = (_spread_rows(first, part, row) for part in (one, two))
     joint = elementwise_covariance(first, second)
     (base, _), (other, _) = first.step.function, second.step.function  # type: ignore[misc]
     between = elementwise_covariance(base, other)
@@ -82,13 +87,13 @@ def _of_pair(first: Gaussian, one: Cotangent, second: Gaussian, two: Cotangent) 
     left = one.by_rows()
     right = two.by_rows() * two.by_rows(two.wide(joint - gains * between))
     half = products(left, right)
-    return half + transpose(half)
+    return half + transpose(half)  # Cov(first, second) and Cov(second, first)
 
 
 def noise_of(
     value: Gaussian, cotangent: Cotangent, absorbable: tuple[int, ...]
 ) -> tuple[tuple[int, ...], Added | None, Between | None]:
-    """Return the places of inputs that enter as noise, and what the step adds, also between.
+    """Return the indices of inputs that enter as noise, and what the step adds, also between.
 
     Absorbable weights do so at one position of a row; at several where what the step adds
     between positions is asked for anyway.
@@ -118,7 +123,7 @@ def between_positions(between: Between, cotangent: Cotangent) -> Array:
     return products(cotangent.by_rows(), cotangent.by_rows(back))
 
 
-def _matrix(lags: Lags, position_axes: Sequence[int], sizes: Sequence[int]) -> Array:
+def _matrix_from_lags(lags: Lags, position_axes: Sequence[int], sizes: Sequence[int]) -> Array:
     """Return the covariances of all positions but those with themselves, from lags."""
     xp, count = namespace(next(iter(lags.values()))), math.prod(sizes)
     numbers = np.arange(count).reshape(sizes)
@@ -156,7 +161,9 @@ def _between(value: Gaussian, cotangent: Cotangent, absorbed: bool) -> Between |
                 return None
             lags[offset] = lagged
     axes = [axis + len(value.shape) for axis in position_axes]
-    return Between(position_axes, _matrix(lags, axes, [positions[axis] for axis in position_axes]))
+    return Between(
+        position_axes, _matrix_from_lags(lags, axes, [positions[axis] for axis in position_axes])
+    )
 
 
 def _without_diagonal(whole: Array, axis: int) -> Array:

@@ -187,7 +187,7 @@ class Sweep:
         return value.independent or math.prod(inner) == 1
 
     def _absorbable(self, value: Gaussian) -> tuple[int, ...]:
-        """Return places of weights and biases, if they are used once and not reported apart."""
+        """Return indices of weights and biases, if they are used once and not reported apart."""
         step, sources = value.step, value.step.inputs
         input_indices = step.absorbable(value) if isinstance(step, MapStep) else ()
         once = all(self.graph.is_used_once(sources[input_index]) for input_index in input_indices)

@@ -260,7 +260,7 @@ def accuracy_of(
     layers: Sequence[Layer],  # in the order of the program, sites last
     left_out: Sequence[str],  # a text for each other random value
     latent: int,  # number of elements of the latent sites, which each draw needs as well
-    draw: Any,  # from a number of draws and the places of layers to arrays [draws, ...]
+    draw: Any,  # from a number of draws and the indices of layers to arrays [draws, ...]
     num_samples: int,
 ) -> MomentAccuracy:
     """Compare the layers of a program with draws; raise ValueError without layers."""

@@ -27,12 +27,12 @@ def pad_array(array: torch.Tensor, config: ops.Config, fill: float) -> torch.Ten
     sides: list[int] = []
     for axis, (low, high, between) in enumerate(config):
         if between:
-            array = _spread(array, axis, between, fill)
+            array = _insert_between(array, axis, between, fill)
         sides = [low, high, *sides]
     return F.pad(array, sides, value=fill)
 
 
-def _spread(array: torch.Tensor, axis: int, between: int, fill: float) -> torch.Tensor:
+def _insert_between(array: torch.Tensor, axis: int, between: int, fill: float) -> torch.Tensor:
     """Put entries between those along an axis."""
     size = array.shape[axis]
     behind = [0, 0] * (array.ndim - axis - 1)
@@ -52,12 +52,12 @@ def pad(input: Value, pad: Sequence[int], mode: Any = "constant", value: Any = N
         return ops.pad(input, pad_array, config, 0.0 if value is None else value)
     for axis, (low, high, _) in enumerate(config):
         if low or high:
-            input = ops.take(input, _places(input, axis, low, high, mode), axis)
+            input = ops.take(input, _source_indices(input, axis, low, high, mode), axis)
     return input
 
 
-def _places(input: Value, axis: int, low: int, high: int, mode: str) -> torch.Tensor:
-    """Return which entries along an axis stand at the places of the padded one."""
+def _source_indices(input: Value, axis: int, low: int, high: int, mode: str) -> torch.Tensor:
+    """Return the index of the entry that each entry of the padded axis repeats."""
     size = input.shape[axis]
     indices = positions(input, low + size + high) - low
     if mode == "circular":
@@ -67,8 +67,10 @@ def _places(input: Value, axis: int, low: int, high: int, mode: str) -> torch.Te
     return size - 1 - (size - 1 - indices.abs()).abs()
 
 
-def _of_patches(input: Value, axis: int, size: int, step: int = 1, dilation: int = 1) -> Value:
-    """Split an axis into the places of an entry in its patch, and the patches."""
+def _split_into_patches(
+    input: Value, axis: int, size: int, step: int = 1, dilation: int = 1
+) -> Value:
+    """Split an axis into two: the position of an entry in its patch, and the patches."""
     shape = tuple(input.shape)
     count = (shape[axis] - (size - 1) * dilation - 1) // step + 1
     chosen = dilation * positions(input, size)[:, None] + step * positions(input, count)
@@ -86,8 +88,8 @@ def patches(
     (rows, columns), (down, right) = per_axis(dilation, 2), per_axis(stride, 2)
     lead = len(input.shape) - 2
     around = ops.padded(input, pad_array, [(0, 0, 0)] * lead + [(low, low, 0), (left, left, 0)])
-    split = _of_patches(around, lead + 1, width, right, columns)
-    split = _of_patches(split, lead, height, down, rows)
+    split = _split_into_patches(around, lead + 1, width, right, columns)
+    split = _split_into_patches(split, lead, height, down, rows)
     order = (*range(lead), lead, lead + 2, lead + 1, lead + 3)
     return ops.reshape(ops.permute(split, order), tuple(result.shape))
 
@@ -97,7 +99,7 @@ def unfold(input: Value, dimension: int, size: int, step: int) -> Value:
     """Serve ``Tensor.unfold``."""
     on_meta(input).unfold(dimension, size, step)
     axis = checked_axis(dimension, len(input.shape))
-    return ops.move_axis(_of_patches(input, axis, size, step), axis, len(input.shape))
+    return ops.move_axis(_split_into_patches(input, axis, size, step), axis, len(input.shape))
 
 
 @moment_rule(F.interpolate)
@@ -119,7 +121,7 @@ def interpolate(
             + errors.OR_DRAW,
         )
     count, device = len(input.shape) - 2, example_of(input).device
-    sizes, factors = _of_axes(size, count), _of_axes(scale_factor, count)
+    sizes, factors = _option_by_axis(size, count), _option_by_axis(scale_factor, count)
     for axis, (to, by) in enumerate(zip(sizes, factors, strict=True), start=2):
         line = torch.arange(input.shape[axis], dtype=torch.float64, device=device)[None, None]
         nearest = F.interpolate(line, to, by, mode, align_corners, recompute_scale_factor)
@@ -127,7 +129,7 @@ def interpolate(
     return input
 
 
-def _of_axes(option: Any, count: int) -> list[Any]:
+def _option_by_axis(option: Any, count: int) -> list[Any]:
     return list(option) if isinstance(option, Sequence) else [option] * count
 
 
