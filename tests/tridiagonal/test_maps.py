@@ -13,10 +13,10 @@ from moment_calculus.functions.table import activation
 from moment_calculus.operations.elementwise.products import multiply
 from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import apply, scale_shift
+from moment_calculus.operations.linear.links import links_of
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.matrices import matmul
 from moment_calculus.operations.linear.reductions import reduce_sum
-from moment_calculus.operations.linear.tridiagonal import links_of
 from moment_calculus.operations.shapes.moves import swap_last
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.operations.shapes.selection import index_features

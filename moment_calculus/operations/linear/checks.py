@@ -73,11 +73,9 @@ def check_shapes(inputs: Any, weight: Any, bias: Any) -> None:
         )
 
 
-def check_dependence(
-    inputs: Any, weight: Any, bias: Any, *, linear_in_chains: bool = False
-) -> None:
+def check_dependence(inputs: Any, weight: Any, bias: Any, *, linear_in_links: bool = False) -> None:
     """Raise if operands of a linear map share a site, or if the weight has unknown ties."""
     random = random_operands(inputs, weight, bias)
     check_no_shared_sites("the inputs, the weight and the bias of a linear map", random)
-    if not linear_in_chains:
+    if not linear_in_links:
         check_independent_components("the weight of a linear map", weight, "map")

@@ -38,9 +38,9 @@ from moment_calculus.operations.linear.checks import (
     is_plain_bias,
     random_operands,
 )
+from moment_calculus.operations.linear.links import AddedCovariance, links_of
 from moment_calculus.operations.linear.noise import mean_of, noise_of
 from moment_calculus.operations.linear.positive_terms import sum_of_positive
-from moment_calculus.operations.linear.tridiagonal import AddedCovariance, links_of
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import (
     Moved,
@@ -66,7 +66,7 @@ LINEAR = register_replaceable("linear")
 def features_of(x: Gaussian) -> Gaussian:
     """Return the value with its trailing axis as feature axis, ready to be contracted."""
     if x.axis == -1:
-        return with_chain_covariance(x)
+        return with_linked_covariance(x)
     # Contracting another axis than the feature axis mixes elements of the batch. If these
     # are independent, as the units of a layer that maps columns, they become features
     # without a covariance, and the old features become a batch.
@@ -80,8 +80,8 @@ def features_of(x: Gaussian) -> Gaussian:
 
 
 @dataclass(frozen=True, eq=False)
-class _WithChainCovariance(Moved):
-    """Step that gives a value the covariance of the latent chains that it is linear in."""
+class _WithLinkedCovariance(Moved):
+    """Step that gives a value the covariance of linked weights that it is linear in."""
 
     identity = True
 
@@ -89,16 +89,16 @@ class _WithChainCovariance(Moved):
         return self.source.joint_covariance()
 
 
-def with_chain_covariance(x: Gaussian) -> Gaussian:
-    """Return a value that is linear in chains with its covariance, in diagonal mode too."""
+def with_linked_covariance(x: Gaussian) -> Gaussian:
+    """Return a value that is linear in linked weights with its covariance, in diagonal mode too."""
     carried = x.has_covariance or not from_inputs(
-        x, "chains", (Sum, OfOneSource), _is_linear_in_chains
+        x, "links", (Sum, OfOneSource), _is_linear_in_links
     )
-    return x if carried else moved(_WithChainCovariance(x), x.axis, dense=True, ties=x.ties)
+    return x if carried else moved(_WithLinkedCovariance(x), x.axis, dense=True, ties=x.ties)
 
 
-def _is_linear_in_chains(value: Gaussian, terms: list[bool]) -> bool:
-    """Whether a value is linear in latent chains, and its components depend in no other way."""
+def _is_linear_in_links(value: Gaussian, terms: list[bool]) -> bool:
+    """Whether a value is linear in linked weights, and its components depend in no other way."""
     step = value.step
     if isinstance(step, LinearMap):
         return step.mapped is None and bool(step.noise.off_diagonals)
@@ -157,15 +157,14 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Any:
         return affine(x, w, b)
     check_shapes(x, w, b)
     # For the covariances k of neighbours, links add 2 Σ k (C_{j,j+1} + μ_j μ_{j+1}) to a
-    # variance, and a covariance of the two outputs between which the chain goes on to the
-    # next row. The diagonal mode omits C_{j,j+1}, and the covariance where x is random or
-    # a function follows.
+    # variance, and a covariance of two outputs whose rows of weights are linked. The diagonal
+    # mode omits C_{j,j+1}, and the covariance where x is random or a function follows.
     links = links_of(w)
     joint = links is None and has_dependent_elements(w)
     if joint and not w.propagation.is_backward:
         product = _of_joint_weight(x, w)
         return product if b is None else add(product, b)
-    check_dependence(x, w, b, linear_in_chains=links is not None or joint)
+    check_dependence(x, w, b, linear_in_links=links is not None or joint)
     if isinstance(b, Gaussian) and not is_plain_bias(b, w):
         return add(linear(x, w), b)
     if links is None and is_one_switched(x, w):

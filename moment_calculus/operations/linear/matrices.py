@@ -22,6 +22,7 @@ from moment_calculus.operations.linear.checks import (
 )
 from moment_calculus.operations.linear.dependent import dependent_product
 from moment_calculus.operations.linear.factorisation import structured_product
+from moment_calculus.operations.linear.links import AddedCovariance, Link, links_of
 from moment_calculus.operations.linear.maps import (
     LINEAR,
     LinearMap,
@@ -30,7 +31,6 @@ from moment_calculus.operations.linear.maps import (
     mapped_covariance,
 )
 from moment_calculus.operations.linear.reductions import reduce_sum
-from moment_calculus.operations.linear.tridiagonal import AddedCovariance, Link, links_of
 from moment_calculus.operations.shapes.moves import permute, swap_last
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
 from moment_calculus.values import Gaussian, Spread, Value, share_sites

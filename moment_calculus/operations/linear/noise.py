@@ -6,7 +6,7 @@ from typing import Any
 
 from moment_calculus.numerics.arrays import Array, affine, namespace
 from moment_calculus.operations.linear.checks import has_dependent_elements
-from moment_calculus.operations.linear.tridiagonal import AddedCovariance, links_of
+from moment_calculus.operations.linear.links import AddedCovariance, links_of
 from moment_calculus.operations.shapes.reshaping import flattened
 from moment_calculus.values import Gaussian
 

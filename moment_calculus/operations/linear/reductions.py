@@ -15,7 +15,7 @@ from moment_calculus.numerics.arrays import Array, constants, namespace, positiv
 from moment_calculus.operations.elementwise.products import PRODUCT, multiply
 from moment_calculus.operations.elementwise.sums import DEPENDENCE_REMEDY, subtract
 from moment_calculus.operations.elementwise.unary import scale_shift
-from moment_calculus.operations.linear.maps import linear, map_features, with_chain_covariance
+from moment_calculus.operations.linear.maps import linear, map_features, with_linked_covariance
 from moment_calculus.operations.linear.positive_terms import sum_of_positive
 from moment_calculus.operations.shapes.indexing import ALL, take, unstack
 from moment_calculus.operations.shapes.moves import Moved, moved, with_batch
@@ -127,7 +127,7 @@ def reduce_mean(value: Any, axes: Sequence[int] | None = None, *, keepdims: bool
 
 
 def _over_features(value: Gaussian) -> Gaussian:
-    value = with_chain_covariance(value)
+    value = with_linked_covariance(value)
     axis, xp = value.axis, namespace(value.mean)
     if value.has_covariance:
         lead = batch_shape(value.shape, axis)
