@@ -172,6 +172,7 @@ def _scaled(group: Arrays, ratio: float, scale: float) -> Arrays:
     return np.sign(mean) * ratio * scale, spread * scale
 
 
+@dataclass(frozen=True)
 class LayerCase(OperandCase):
     """A layer: its outputs are polynomials of degree ≤ 2 in each scalar, so the grid is exact.
 
