@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, namespace, ndtri
+from moment_calculus.operations.dropout.masked_weight import MaskedWeight, SiteMask, masked_weight
 from moment_calculus.operations.dropout.noise import variance_ratio
-from moment_calculus.values.propagation import check_choice
+from moment_calculus.values.propagation import Propagation, check_choice
 
 NOISES = ("bernoulli", "gaussian", "dropconnect")
 OTHERS = ("point", "mean_field")
@@ -177,6 +178,16 @@ class DroppedWeightBase:
     def mask_shape(self) -> tuple[int, ...]:
         """Return the shape of one mask, which broadcasts with the weight."""
         return mask_shape(tuple(self.loc.shape), self.design.axis, self.design.noise)
+
+    def site_mask(self, name: str) -> SiteMask:
+        """Return the noise of the site in one run of a program."""
+        design = self.design
+        per_weight, is_switch = design.noise == "dropconnect", design.noise == "bernoulli"
+        return SiteMask(name, variance_ratio(self.p), design.axis, per_weight, is_switch)
+
+    def value(self, name: str, propagation: Propagation) -> MaskedWeight:
+        """Return the value of the site, before it is contracted with inputs."""
+        return masked_weight(self.loc, self.site_mask(name), propagation)
 
     def log_prob(self, value: Array, intermediates: Any = None) -> Array:
         """Raise UnsupportedMoments: the distribution has no density."""

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from moment_calculus.functions.table import ACTIVATIONS, Activation, Integrated, activation
 from moment_calculus.operations.backward.settled import settle_parameters
-from moment_calculus.operations.dropout.masked_weight import *
 from moment_calculus.operations.dropout.noise import *
 from moment_calculus.operations.dropout.one_hot import one_hot
 from moment_calculus.operations.elementwise import elementary

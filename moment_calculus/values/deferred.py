@@ -272,3 +272,26 @@ class Composite:
     def converted(self, convert: Callable[[Array], Array]) -> Any:
         """Return the function in another precision or on another device."""
         raise NotImplementedError
+
+
+class PendingWeight(Composite):
+    """A latent weight without moments before it meets its inputs, in a linear map."""
+
+    __slots__ = ()
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the weight has met inputs in this run of the program."""
+        raise NotImplementedError
+
+    def map_inputs(self, inputs: Any, bias: Any) -> Any:
+        """Return the map of inputs [..., in] by a weight [out, in], plus a bias or None."""
+        raise NotImplementedError
+
+    def as_row(self) -> Any:
+        """Return a vector [in] as a weight [1, in]."""
+        raise NotImplementedError
+
+    def unused(self) -> Any:
+        """Return the weight before its inputs, for another run of the same program."""
+        raise NotImplementedError

@@ -20,14 +20,12 @@ from moment_calculus.functions.table import Activation, Integrated
 from moment_calculus.likelihoods import divergences
 from moment_calculus.likelihoods.divergences import sum_trailing
 from moment_calculus.numerics.arrays import Array, squared
-from moment_calculus.operations.dropout.masked_weight import MaskedWeight, SiteMask, masked_weight
-from moment_calculus.operations.dropout.noise import variance_ratio
 from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import apply, scale_shift, site_value
 from moment_calculus.operations.shapes.coordinates import Support, image_of, on_support
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values import Gaussian, Spread, Value
+from moment_calculus.values import Gaussian, PendingWeight, Spread, Value
 from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import all_elements
 from moment_guides.families import mc_dropout
@@ -173,7 +171,7 @@ class Posteriors(ABC):
         dropped weight.
         """
         if (dropped := self.dropout_posterior(fn)) is not None:
-            return _dropped_value(name, dropped, propagation)
+            return dropped.value(name, propagation)
         base, transforms = self.gaussian_base(fn, with_chains=True)
         if base is not None and transforms and (random := self.random_parameters(transforms)):
             raise dependent_posterior(name, "transform", random[0].sites)
@@ -332,14 +330,6 @@ def _mixes(transform: Transform) -> bool:
     return bool(transform.domain.event_dim or transform.codomain.event_dim)
 
 
-def _dropped_value(name: str, fn: Any, propagation: Propagation) -> MaskedWeight:
-    """Return the value of a masked site, before it is contracted with inputs."""
-    per_weight = fn.design.noise == "dropconnect"
-    is_switch = fn.design.noise == "bernoulli"
-    mask = SiteMask(name, variance_ratio(fn.p), fn.design.axis, per_weight, is_switch)
-    return masked_weight(fn.loc, mask, propagation)
-
-
 def _expected_log_slope(transforms: Sequence[Transform], mean: Array, variance: Array) -> Array:
     """Return E[log |dz/du|] of a transform z of a Gaussian u, for its entropy."""
 
@@ -450,7 +440,7 @@ class LatentTerms(ABC):
         """Return minus the divergence of a site with dropout masks, up to a constant."""
         value = self.posteriors.value(site["value"])
         with at_site(name, site):
-            if isinstance(value, MaskedWeight) and not value.mask.uses:
+            if isinstance(value, PendingWeight) and not value.is_used:
                 raise masked_site_not_used(name)
             log_prior = self._masked_prior(name, site["fn"], fn)
         term = self.scaled_sum(log_prior, site)

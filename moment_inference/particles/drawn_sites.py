@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.operations.dropout.masked_weight import SiteMask, unsupported_operation_error
 from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.values import Gaussian
 from moment_calculus.values.propagation import Propagation
@@ -90,7 +89,7 @@ class MaskedSite(Site):
             may_use_row_noise=False,
         )
         self.masks, self._draw_masks = masks, noise
-        self.mask = SiteMask(name, None, per_weight=masks.design.noise == "dropconnect")
+        self.mask = masks.site_mask(name)
         self.is_shared = may_share and self.mask.per_weight
         self._draws: Array | None = None
 
@@ -104,7 +103,7 @@ class MaskedSite(Site):
         return self._draws
 
     def _raise_unsupported(self, like: Array) -> Array:
-        raise unsupported_operation_error(self.name)  # only maps know which elements share a mask
+        raise self.mask.unsupported_operation_error()  # only maps know which elements share a mask
 
 
 def with_shared_draws(run: Callable[[frozenset[str]], Any]) -> Any:

@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 
 from moment_calculus.numerics import private_apis, squared
-from moment_calculus.operations import catalogue as ops
 from moment_inference import MaskedSite, SharedDrawNeeded, Site, with_shared_draws
 from numpyro_moments._host import ClosedJaxpr, apply_equation
 from numpyro_moments.particles.rows import RowsMixedError, axes_after, called
@@ -159,7 +158,7 @@ def _multiply_masked(equation: Any, operands: Sequence[Any], weight_position: in
     site: Any = weight.site
     shape = equation.invars[position].aval.shape
     if not _is_plain_map(equation, weight, position) or len(weight.loc.shape) > 2:
-        raise ops.unsupported_inputs_error(site.name, shape, weight.loc.shape)
+        raise site.mask.unsupported_inputs_error(shape, weight.loc.shape)
     array, noise_sites, axis = _rows_of(equation, inputs, position)
     contracted = [axes[0] for axes in equation.params["dimension_numbers"][0]]
     is_vector = len(shape) == 1

@@ -8,13 +8,13 @@ from typing import Any
 import jax.numpy as jnp
 
 from moment_calculus.operations import catalogue as ops
-from moment_calculus.values import Value
+from moment_calculus.values import PendingWeight, Value
 from numpyro_moments.rules.table import moment_rule, refused, register_made
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-@moment_rule("dot_general", takes=(ops.MaskedWeight,), numbers=False)
+@moment_rule("dot_general", takes=(PendingWeight,), numbers=False)
 def dot_general(
     x: Any, y: Any, *, dimension_numbers: Any, preferred_element_type: Any = None, **_: Any
 ) -> Value:

@@ -15,8 +15,7 @@ from numpyro.primitives import Messenger
 from numpyro.util import check_model_guide_match
 
 from moment_calculus import UnsupportedMoments, errors
-from moment_calculus.operations import catalogue as ops
-from moment_calculus.values import Propagation
+from moment_calculus.values import PendingWeight, Propagation
 from moment_inference import MaskedSite
 from moment_inference.objectives import data_plates
 from numpyro_moments._host import validate_model
@@ -84,7 +83,7 @@ def check_masked_rows(sites: Mapping[str, Site], latent: Collection[str]) -> Non
         name: weight
         for name, value in values.items()
         for weight in (value, drawn[name])
-        if isinstance(weight, ops.MaskedWeight | MaskedSite)
+        if isinstance(weight, PendingWeight | MaskedSite)
     }
     if not weights:
         return

@@ -15,7 +15,6 @@ import torch
 import torch.nn.functional as F
 
 from moment_calculus.numerics import squared
-from moment_calculus.operations import catalogue as ops
 from moment_inference import MaskedSite, SharedDrawNeeded
 from pyro_moments.particles.noise import unrolled
 from pyro_moments.particles.undrawn import (
@@ -105,7 +104,7 @@ def _masked(input: Any, weight: Undrawn) -> Any:
     site: Any = weight.site
     shape, (input, input_sites) = tuple(input.shape), _matrix(input)
     if input is None or shape[-1:] != tuple(weight.shape[-1:]):
-        raise ops.unsupported_inputs_error(site.name, shape, tuple(weight.shape))
+        raise site.mask.unsupported_inputs_error(shape, tuple(weight.shape))
     rows, axis = input if len(shape) > 1 else input[None], site.masks.design.axis
     noise = site.noise(len(rows))
     if site.mask.per_weight:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from moment_calculus import UnsupportedMoments, errors
 from moment_calculus.operations import catalogue as ops
-from moment_calculus.values import Value
+from moment_calculus.values import PendingWeight, Value
 from pyro_moments.rules.shapes.conversion import positions
 from pyro_moments.rules.shapes.moves import axes_of, checked_axis, on_meta
 from pyro_moments.rules.table import moment_rule, named, named_rule, refused
@@ -26,7 +26,7 @@ def _product(function: Any, left: Any, right: Any) -> Value:
         raise
 
 
-@moment_rule(F.linear, takes=(ops.MaskedWeight,))
+@moment_rule(F.linear, takes=(PendingWeight,))
 def linear(input: Any, weight: Any, bias: Any = None) -> Value:
     """Serve ``F.linear`` and ``nn.Linear``; a random weight may be a vector [in]."""
     if len(weight.shape) == 1:
@@ -35,31 +35,31 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Value:
     return ops.linear(input, weight, bias)
 
 
-@moment_rule(*named("matmul", "__matmul__"), takes=(ops.MaskedWeight,))
+@moment_rule(*named("matmul", "__matmul__"), takes=(PendingWeight,))
 def matmul(input: Any, other: Any) -> Value:
     """Serve ``@`` and ``torch.matmul``."""
     return _product(torch.matmul, input, other)
 
 
-@moment_rule(*named("mm"), takes=(ops.MaskedWeight,))
+@moment_rule(*named("mm"), takes=(PendingWeight,))
 def mm(input: Any, mat2: Any) -> Value:
     """Serve ``torch.mm``."""
     return _product(torch.mm, input, mat2)
 
 
-@moment_rule(*named("mv"), takes=(ops.MaskedWeight,))
+@moment_rule(*named("mv"), takes=(PendingWeight,))
 def mv(input: Any, vec: Any) -> Value:
     """Serve ``torch.mv``."""
     return _product(torch.mv, input, vec)
 
 
-@moment_rule(*named("dot"), takes=(ops.MaskedWeight,))
+@moment_rule(*named("dot"), takes=(PendingWeight,))
 def dot(input: Any, tensor: Any) -> Value:
     """Serve ``torch.dot``."""
     return _product(torch.dot, input, tensor)
 
 
-@moment_rule(*named("__rmatmul__"), takes=(ops.MaskedWeight,))
+@moment_rule(*named("__rmatmul__"), takes=(PendingWeight,))
 def reversed_matmul(input: Any, other: Any) -> Value:
     """Serve ``tensor @ random`` where torch dispatches on the right operand."""
     return _product(torch.matmul, other, input)
@@ -92,7 +92,7 @@ def _any_random(*operands: Any) -> bool:
 
 
 for _function in (torch.addmm, torch.addmv, torch.baddbmm):
-    moment_rule(*named(_function.__name__), takes=(ops.MaskedWeight,))(_with_addend(_function))
+    moment_rule(*named(_function.__name__), takes=(PendingWeight,))(_with_addend(_function))
 
 
 @moment_rule(*named("outer", "ger"))
@@ -102,7 +102,7 @@ def outer(input: Any, vec2: Any) -> Value:
     return ops.multiply(ops.reshape(input, (*input.shape, 1)), ops.reshape(vec2, (1, *vec2.shape)))
 
 
-@moment_rule(torch.einsum, takes=(ops.MaskedWeight,))
+@moment_rule(torch.einsum, takes=(PendingWeight,))
 def einsum(equation: Any, *operands: Any) -> Any:
     """Serve ``torch.einsum`` of one or two operands, every letter at most once in each."""
     if len(operands) == 1 and isinstance(operands[0], list | tuple):
@@ -117,7 +117,7 @@ def einsum(equation: Any, *operands: Any) -> Any:
     return ops.einsum(equation, *operands)
 
 
-@moment_rule(torch.tensordot, takes=(ops.MaskedWeight,))
+@moment_rule(torch.tensordot, takes=(PendingWeight,))
 def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
     """Serve ``torch.tensordot``."""
     if out is not None:

@@ -15,7 +15,7 @@ from pyro.poutine.util import site_is_subsample
 from moment_calculus import MEAN_FIELD_GUIDES, UnsupportedMoments, errors
 from moment_calculus.operations import catalogue as ops
 from moment_calculus.predictions import Moments, as_value
-from moment_calculus.values import Propagation
+from moment_calculus.values import PendingWeight, Propagation
 from moment_guides.families import mean_field
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.sites.random_watch import GeneratorWatch
@@ -132,7 +132,7 @@ class _ViewableValue(NamedTuple):
 
 def without_usage_record(value: Any) -> Any:
     """Return a masked value without its usage record, for another run; others unchanged."""
-    if isinstance(value, MomentTensor) and isinstance(value.value, ops.MaskedWeight):
+    if isinstance(value, MomentTensor) and isinstance(value.value, PendingWeight):
         return MomentTensor(value.value.unused())
     return value
 

@@ -15,8 +15,7 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
 from moment_calculus import errors
-from moment_calculus.operations import catalogue as ops
-from moment_calculus.values import Propagation
+from moment_calculus.values import PendingWeight, Propagation
 from moment_inference import MaskedSite
 from moment_inference.objectives import data_plates
 from pyro_moments.evaluation.failure_causes import diagnose_errors, observe
@@ -70,10 +69,10 @@ def check_masked_rows(sites: Mapping[str, Any], latent: Collection[str]) -> None
     data_plates.check_rows_are_data(weights, data)
 
 
-def _masked(value: Any) -> ops.MaskedWeight | MaskedSite | None:
+def _masked(value: Any) -> PendingWeight | MaskedSite | None:
     """Return the masked weight of a value, with moments or drawn, or None."""
     if isinstance(value, MomentTensor):
-        return value.value if isinstance(value.value, ops.MaskedWeight) else None
+        return value.value if isinstance(value.value, PendingWeight) else None
     masked = isinstance(value, Undrawn) and isinstance(value.site, MaskedSite)
     return value.site if masked else None
 

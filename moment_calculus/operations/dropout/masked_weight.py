@@ -18,12 +18,10 @@ from moment_calculus.operations.dropout.noise import bernoulli_mask as switch
 from moment_calculus.operations.dropout.noise import multiply_by_noise, noise, where_mask
 from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import is_value, site_value
+from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.shapes.reshaping import broadcast
-from moment_calculus.values import Gaussian
-from moment_calculus.values.deferred import Composite
+from moment_calculus.values import Gaussian, PendingWeight
 from moment_calculus.values.propagation import Propagation
-
-__all__ = ["MaskedWeight", "unsupported_inputs_error"]
 
 FEW = 3  # up to so many certain inputs the masks are summed over: eight outcomes
 _ONE_USE = (
@@ -78,8 +76,39 @@ class SiteMask:
             )
         self.uses, self.rows = self.uses + 1, rows
 
+    def unsupported_inputs_error(
+        self, shape: tuple[int, ...], weight: tuple[int, ...]
+    ) -> UnsupportedMoments:
+        """Make the error for inputs of the site that are not rows of data."""
+        site = self.site
+        if len(weight) > 2 or shape[-1:] != weight[-1:]:
+            return UnsupportedMoments(
+                f"a linear map of inputs of shape {shape} with the masked site '{site}' of shape "
+                f"{weight} is not supported: it is [out, in], and inputs [rows, in]",
+                sites=[site],
+                remedy="apply one matrix to inputs whose trailing axis is the contracted one, or "
+                + _UNMASKED,
+            )
+        return UnsupportedMoments(
+            f"inputs of shape {shape} of the masked site '{site}' have several axes of rows: it "
+            "is not known which of them are data, with a mask of their own, and which share one",
+            sites=[site],
+            remedy="reshape the inputs to [rows, in] if every row has a mask of its own, or "
+            + _UNMASKED,
+        )
 
-class MaskedWeight(Composite):
+    def unsupported_operation_error(self) -> UnsupportedMoments:
+        """Make the error for the site in an operation other than a map of inputs."""
+        return UnsupportedMoments(
+            f"the masked site '{self.site}' of MCDropoutGuide meets an operation other than a "
+            "transpose or its contraction with an input: which of its elements share a mask is "
+            "not known there",
+            sites=[self.site],
+            remedy=f"apply it by a linear map (F.linear, x @ w), or {_UNMASKED}",
+        )
+
+
+class MaskedWeight(PendingWeight):
     """A latent weight whose inputs are dropped, before the inputs are known."""
 
     __slots__ = ("mask", "order")
@@ -96,13 +125,18 @@ class MaskedWeight(Composite):
         return self.source.mean
 
     @property
+    def is_used(self) -> bool:
+        """Whether the mask has met inputs."""
+        return self.mask.uses > 0
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the weight."""
         return self.source.shape
 
     def gaussian(self) -> NoReturn:
         """Raise UnsupportedMoments: outside of a linear map the masks are not known."""
-        raise unsupported_operation_error(self.mask.site)
+        raise self.mask.unsupported_operation_error()
 
     def permuted(self, order: Sequence[int]) -> MaskedWeight:
         """Return the weight with reordered axes: ``order`` is the old axis at each place."""
@@ -126,6 +160,15 @@ class MaskedWeight(Composite):
     def _moved(self, move: Callable[[Array], Array], order: Sequence[int]) -> MaskedWeight:
         source = self.source
         return MaskedWeight(_marginal(self.mask, move(source.mean), source), self.mask, order)
+
+    def map_inputs(self, inputs: Any, bias: Any) -> Any:
+        """Map inputs with dropout noise by the certain mean of the weight."""
+        x, noise = self.apply_noise(inputs)
+        random = is_value(x) or is_value(bias)
+        product = linear(x, self.at_mean, bias) if random else affine(x, self.at_mean, bias)
+        if noise is None:
+            return product
+        return add(product, noise) if random or is_value(noise) else product + noise
 
     def apply_noise(self, x: Any) -> tuple[Any, Any]:
         """Return the noisy inputs, for the certain map M, and the noise to add to its outputs.
@@ -181,35 +224,4 @@ def _check_shapes(x: Any, weight: MaskedWeight) -> None:
     shape = tuple(x.shape)
     is_map = len(weight.shape) == 2 and shape and shape[-1] == weight.shape[-1]
     if not is_map or sum(size > 1 for size in shape[:-1]) > 1:
-        raise unsupported_inputs_error(weight.mask.site, shape, weight.shape)
-
-
-def unsupported_inputs_error(
-    site: str, shape: tuple[int, ...], weight: tuple[int, ...]
-) -> UnsupportedMoments:
-    """Make the error for inputs of a masked site that are not rows of data."""
-    if len(weight) > 2 or shape[-1:] != weight[-1:]:
-        return UnsupportedMoments(
-            f"a linear map of inputs of shape {shape} with the masked site '{site}' of shape "
-            f"{weight} is not supported: it is [out, in], and inputs [rows, in]",
-            sites=[site],
-            remedy="apply one matrix to inputs whose trailing axis is the contracted one, or "
-            + _UNMASKED,
-        )
-    return UnsupportedMoments(
-        f"inputs of shape {shape} of the masked site '{site}' have several axes of rows: it is "
-        "not known which of them are data, with a mask of their own, and which share one",
-        sites=[site],
-        remedy="reshape the inputs to [rows, in] if every row has a mask of its own, or "
-        + _UNMASKED,
-    )
-
-
-def unsupported_operation_error(site: str) -> UnsupportedMoments:
-    """Make the error for a masked site in an operation other than a map of inputs."""
-    return UnsupportedMoments(
-        f"the masked site '{site}' of MCDropoutGuide meets an operation other than a transpose or "
-        "its contraction with an input: which of its elements share a mask is not known there",
-        sites=[site],
-        remedy=f"apply it by a linear map (F.linear, x @ w), or {_UNMASKED}",
-    )
+        raise weight.mask.unsupported_inputs_error(shape, weight.shape)

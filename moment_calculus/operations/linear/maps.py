@@ -26,10 +26,8 @@ from moment_calculus.numerics.arrays import (
     squared,
 )
 from moment_calculus.numerics.derivatives import transposed_each
-from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.products import multiply, multiply_gaussians
 from moment_calculus.operations.elementwise.sums import Sum, add
-from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.operations.linear.checks import (
     check_dependence,
     check_shapes,
@@ -52,7 +50,7 @@ from moment_calculus.operations.shapes.moves import (
 )
 from moment_calculus.operations.shapes.reshaping import broadcast, flattened, reshape
 from moment_calculus.operations.shapes.selection import index_features
-from moment_calculus.values import Gaussian, Spread, Ties, Value, share_sites
+from moment_calculus.values import Gaussian, PendingWeight, Spread, Ties, Value, share_sites
 from moment_calculus.values.ancestry import ancestors, as_vector, from_inputs
 from moment_calculus.values.lags import Along, Pairs, along_features, lag_covariance, shifted
 from moment_calculus.values.propagation import register_replaceable
@@ -150,8 +148,8 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Any:
     weights N(M, S) and biases N(c, t). In diagonal mode only diag C enters, unless x propagates a
     covariance and weights and biases are certain. Source: Wu et al. 2019, eqs. 3-5.
     """
-    if isinstance(weight, MaskedWeight):
-        return _of_masked_weight(_matched(inputs), weight, _matched(bias))
+    if isinstance(weight, PendingWeight):
+        return weight.map_inputs(_matched(inputs), _matched(bias))
     x, w, b = _matched(inputs), _matched(weight), _matched(bias)
     if not any(isinstance(part, Gaussian) for part in (x, w, b)):
         return affine(x, w, b)
@@ -391,16 +389,6 @@ class LinearMap(MapStep, KnowsLags, Rewritable):
         vector, *others = self.inputs
         scalars = value.axis is None and vector is self.mapped and len(vector.shape) == 1
         return None if others or not scalars else linear(vector, self.matrix[..., 0, :])
-
-
-def _of_masked_weight(x: Any, weight: MaskedWeight, b: Any) -> Any:
-    """Map inputs with dropout noise by the certain mean of a masked weight."""
-    x, noise = weight.apply_noise(x)
-    random = any(isinstance(operand, Gaussian) for operand in (x, b))
-    product = linear(x, weight.at_mean, b) if random else affine(x, weight.at_mean, b)
-    if noise is None:
-        return product
-    return add(product, noise) if random or is_value(noise) else product + noise
 
 
 def _of_joint_weight(x: Any, w: Gaussian) -> Value:

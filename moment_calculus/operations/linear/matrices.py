@@ -12,7 +12,6 @@ from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments, sites_of
 from moment_calculus.numerics.arrays import Array, namespace, squared_products
-from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.products import multiply
 from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.operations.linear.checks import (
@@ -33,7 +32,7 @@ from moment_calculus.operations.linear.maps import (
 from moment_calculus.operations.linear.reductions import reduce_sum
 from moment_calculus.operations.shapes.moves import permute, swap_last
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
-from moment_calculus.values import Gaussian, Spread, Value, share_sites
+from moment_calculus.values import Gaussian, PendingWeight, Spread, Value, share_sites
 from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.gaussian import is_weight
 from moment_calculus.values.protocols import DataStep
@@ -49,8 +48,8 @@ def matmul(left: Any, right: Any) -> Value:
     A random operand with covariances, or one computed from other values, is the input of
     a linear map; the other operand is its weight.
     """
-    if isinstance(left, MaskedWeight) or isinstance(right, MaskedWeight):
-        return _times_masked(left, right)
+    if isinstance(left, PendingWeight) or isinstance(right, PendingWeight):
+        return _times_pending(left, right)
     x, y = [part.gaussian() if hasattr(part, "gaussian") else part for part in (left, right)]
     if (product := structured_product(x, y)) is not None:
         return product
@@ -69,9 +68,9 @@ def matmul(left: Any, right: Any) -> Value:
     return swap_last(linear(swap_last(y), x)) if y_is_input else linear(x, swap_last(y))
 
 
-def _times_masked(left: Any, right: Any) -> Any:
-    """Multiply by a masked weight on either side; a masked vector is a map with one output."""
-    if isinstance(right, MaskedWeight):
+def _times_pending(left: Any, right: Any) -> Any:
+    """Multiply by a pending weight on either side; a pending vector is a map with one output."""
+    if isinstance(right, PendingWeight):
         if len(right.shape) > 1:
             return linear(left, swap_last(right))
         return reshape(linear(left, right.as_row()), left.shape[:-1])
@@ -187,8 +186,8 @@ def einsum(equation: str, *operands: Any) -> Any:
     UnsupportedMoments.
     """
     letters, result = _parse(equation, operands)
-    if any(isinstance(operand, MaskedWeight) for operand in operands):
-        return _contract_masked(letters, operands, result)
+    if any(isinstance(operand, PendingWeight) for operand in operands):
+        return _contract_pending(letters, operands, result)
     parts = [
         _sum_unused_axes(operand, names, set("".join([*letters[:i], *letters[i + 1 :], result])))
         for i, (operand, names) in enumerate(zip(operands, letters, strict=True))
@@ -199,9 +198,9 @@ def einsum(equation: str, *operands: Any) -> Any:
     return _combine_two(parts[0], parts[1], result)
 
 
-def _contract_masked(letters: list[str], operands: Sequence[Any], result: str) -> Any:
-    """Contract a masked weight with its inputs as a linear map; raise for other contractions."""
-    index = next(i for i, operand in enumerate(operands) if isinstance(operand, MaskedWeight))
+def _contract_pending(letters: list[str], operands: Sequence[Any], result: str) -> Any:
+    """Contract a pending weight with its inputs as a linear map; raise for other contractions."""
+    index = next(i for i, operand in enumerate(operands) if isinstance(operand, PendingWeight))
     weight, names_w = operands[index], letters[index]
     rest = list(zip(operands, letters, strict=True))
     del rest[index]

@@ -15,7 +15,6 @@ from moment_calculus.functions.combinators import with_arrays_moved
 from moment_calculus.functions.pairs.mehler import mehler_certificate
 from moment_calculus.numerics.arrays import Array, constants, namespace, to_numpy
 from moment_calculus.operations.backward.settled import asked_value, is_pulled_back
-from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.dropout.noise import Bits, Noise, Uniform
 from moment_calculus.operations.elementwise.stated import Stated
 from moment_calculus.operations.linear.maps import LinearMap
@@ -23,7 +22,7 @@ from moment_calculus.operations.linear.reductions import SumOverFeatures
 from moment_calculus.operations.normalised.normalisation import Normalised
 from moment_calculus.operations.normalised.softmax import FunctionOfLogits, LogitsStep
 from moment_calculus.operations.shapes.moves import Moved
-from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values import Deferred, Gaussian, PendingWeight
 from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.elementwise import with_rule_book
 from moment_calculus.values.propagation import EXACT
@@ -121,7 +120,7 @@ def _largest_pair(bound: Array, variance: Array) -> Array:
 
 
 LARGEST = 2**22  # largest number of covariance entries of one layer that are compared
-_MASKS = MaskedWeight | Uniform | Bits  # dropout masks that are not applied yet have no moments
+_MASKS = PendingWeight | Uniform | Bits  # dropout masks that are not applied yet have no moments
 
 
 @dataclass(frozen=True)

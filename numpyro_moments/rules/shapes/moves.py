@@ -12,7 +12,7 @@ from jax import lax
 
 from moment_calculus import UnsupportedMoments, errors
 from moment_calculus.operations import catalogue as ops
-from moment_calculus.values import Composite, Deferred, Value
+from moment_calculus.values import Composite, Deferred, PendingWeight, Value
 from numpyro_moments.rules.table import moment_rule, refused, register_made
 
 
@@ -32,7 +32,7 @@ def convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
     value = x.number if isinstance(x, ops.Condition | ops.Bits) else x
     if _dtype(value) == new_dtype:
         return value
-    if isinstance(value, Composite) and not isinstance(value, ops.MaskedWeight):
+    if isinstance(value, Composite) and not isinstance(value, PendingWeight):
         value = value.gaussian()
     return ops.converted(value, lambda array: jnp.asarray(array).astype(new_dtype))
 
@@ -119,7 +119,7 @@ for _name, _spelling in RESHAPES.items():
     register_made(_name, _reshaping(MOVES[_name]), f"Serve {_spelling}.", takes=(ops.Bits,))
 
 
-@moment_rule("transpose", takes=(ops.MaskedWeight, ops.Bits))
+@moment_rule("transpose", takes=(PendingWeight, ops.Bits))
 def transpose(x: Value, *, permutation: Any) -> Value:
     """Serve ``jnp.transpose``, ``jnp.moveaxis`` and ``jnp.swapaxes``."""
     return ops.permute(x, tuple(permutation))

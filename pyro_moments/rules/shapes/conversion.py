@@ -8,13 +8,13 @@ import torch
 
 from moment_calculus import UnsupportedMoments, errors
 from moment_calculus.operations import catalogue as ops
-from moment_calculus.values import Composite, Deferred, Value
+from moment_calculus.values import Composite, Deferred, PendingWeight, Value
 from pyro_moments.rules.table import MeanCheck, moment_rule, refused
 
 
 def example_of(value: Any) -> torch.Tensor:
     """Return a tensor of the value's dtype and device."""
-    if isinstance(value, ops.MaskedWeight):
+    if isinstance(value, PendingWeight):
         return value.at_mean
     return value.base.mean if isinstance(value, Deferred) else value.gaussian().mean
 
@@ -47,7 +47,7 @@ def _plain(argument: Any) -> Any:
     return _probe(argument) if hasattr(argument, "sites") else argument
 
 
-@moment_rule(torch.Tensor.to, takes=(ops.MaskedWeight, MeanCheck))
+@moment_rule(torch.Tensor.to, takes=(PendingWeight, MeanCheck))
 def to(input: Any, *args: Any, **options: Any) -> Any:
     """Serve ``.to`` of a dtype, a device or another tensor, of comparisons too."""
     input = as_number(input)
@@ -57,7 +57,7 @@ def to(input: Any, *args: Any, **options: Any) -> Any:
     return _like(input, _probe(input).to(*map(_plain, args), **options))
 
 
-@moment_rule(torch.Tensor.type_as, takes=(ops.MaskedWeight, MeanCheck))
+@moment_rule(torch.Tensor.type_as, takes=(PendingWeight, MeanCheck))
 def type_as(input: Any, other: Any) -> Any:
     """Serve ``type_as``."""
     return to(input, other)
@@ -75,7 +75,7 @@ def _cast(name: str) -> Any:
 
 
 for _name in ("float", "double", "half", "bfloat16", "cpu"):
-    moment_rule(getattr(torch.Tensor, _name), takes=(ops.MaskedWeight, MeanCheck))(_cast(_name))
+    moment_rule(getattr(torch.Tensor, _name), takes=(PendingWeight, MeanCheck))(_cast(_name))
 
 
 def _certain(function: Any) -> Any:

@@ -9,7 +9,7 @@ import torch
 
 from moment_calculus import UnsupportedMoments
 from moment_calculus.operations import catalogue as ops
-from moment_calculus.values import Value, broadcast_shape
+from moment_calculus.values import PendingWeight, Value, broadcast_shape
 from pyro_moments.rules.table import MeanCheck, moment_rule, named
 
 
@@ -73,7 +73,7 @@ def _permuting(move: Callable, spelling: str) -> Callable:
 
 
 for _functions, (_move, _spelling) in _PERMUTATIONS.items():
-    moment_rule(*_functions, takes=(ops.MaskedWeight,), view=True)(_permuting(_move, _spelling))
+    moment_rule(*_functions, takes=(PendingWeight,), view=True)(_permuting(_move, _spelling))
 
 
 def _sizes(sizes: tuple) -> tuple[int, ...]:
@@ -159,13 +159,13 @@ def broadcast_tensors(*operands: Any) -> tuple:
     return tuple([ops.broadcast(part, shape) for part in parts])
 
 
-@moment_rule(*named("clone"), takes=(ops.MaskedWeight,))
+@moment_rule(*named("clone"), takes=(PendingWeight,))
 def clone(input: Value, *, memory_format: Any = None) -> Value:
     """Serve ``clone``: the same random value, not an independent copy of it."""
     return input
 
 
-@moment_rule(*named("contiguous"), takes=(ops.MaskedWeight,), view=True)
+@moment_rule(*named("contiguous"), takes=(PendingWeight,), view=True)
 def contiguous(input: Value, memory_format: Any = None) -> Value:
     """Serve ``contiguous``."""
     return input
