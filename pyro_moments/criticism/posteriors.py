@@ -42,7 +42,6 @@ class PyroPosterior(Posterior):
     draw: Callable[[int], Draws]
     device: torch.device
     guide: Any = None
-    params: Mapping[str, Any] | None = None  # of a result of ``fit``
 
     framework, response_type = "Pyro", LinearResponse
 
@@ -73,17 +72,15 @@ class PyroPosterior(Posterior):
 
     def problem(self, objective: Any) -> Problem:
         """Return guide and model at the trained parameters."""
-        how = self.params, objective, self.context.use_float64
-        return Problem(TrainedProgram.of(self.program, *how))
+        return Problem(TrainedProgram.of(self.program, objective, self.context.use_float64))
 
     def with_approximation(self, other: Any) -> PyroPosterior:
         """Return a linear response, or chains, with the same model and arguments."""
-        model, _, args, named, _ = self.program
-        return posterior_of(other, model, args, named, self.context.use_float64)
+        return posterior_of(other, *self.program.of_model, self.context.use_float64)
 
     def predict(self, test: tuple | None, objective: Any) -> dict[str, Any]:
         """Return the guide's predictions by site, as of an objective."""
-        model, guide, args, named, _ = self.program
+        model, guide, args, named, *_ = self.program
         if test is not None:
             args, named = self.context.cast_arguments(test, {})
         with self.context():
@@ -111,10 +108,11 @@ def posterior_of(
     if isinstance(posterior, Fit):
         # The guide itself may be in another precision.
         with posterior.context() if posterior.context else nullcontext():
-            return _of_guide(program._replace(guide=posterior.guide), posterior.params)
+            fitted = program._replace(guide=posterior.guide, parameters=posterior.params)
+            return _of_guide(fitted)
     if not callable(posterior):
         raise posterior_type_error(posterior, "Pyro")
-    return _of_guide(program, None)
+    return _of_guide(program)
 
 
 def _of_response(response: LinearResponse, program: Program) -> PyroPosterior:
@@ -133,8 +131,8 @@ def _in_precision(program: Program, double: bool) -> Program:
     return program._replace(args=to_float64(program.args), kwargs=to_float64(program.kwargs))
 
 
-def _of_guide(program: Program, params: Any) -> PyroPosterior:
-    guide = program.guide
+def _of_guide(program: Program) -> PyroPosterior:
+    guide, params = program.guide, program.parameters
     bind(guide, program.model)
     double = has_float64(guide) if params is None else _is_double(params)
     program = _in_precision(program, double)
@@ -146,8 +144,7 @@ def _of_guide(program: Program, params: Any) -> PyroPosterior:
 
     context = EvaluationContext.of(run, (program.model, guide), double, params)
     draws = partial(_guide_draws, program, context)
-    inner = poutine.unwrap(guide)
-    return PyroPosterior(program, context, draws, context.device, inner, params)
+    return PyroPosterior(program, context, draws, context.device, poutine.unwrap(guide))
 
 
 def _guide_draws(program: Program, context: EvaluationContext, count: int) -> Draws:
@@ -186,7 +183,7 @@ def _without_density(program: Program) -> str:
 
 def guide_nodes(program: Program) -> dict[str, Any]:
     """Return the sites of a run of the guide."""
-    _, guide, args, named, _ = program
+    _, guide, args, named, *_ = program
     unwrapped: Any = poutine.unwrap(guide)
     if isinstance(unwrapped, GuideMessenger):  # it runs the model itself
         guide(*args, **named)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import Any, ClassVar
 
@@ -28,7 +28,7 @@ from moment_inference.optimisation import (
 )
 from pyro_moments.evaluation.arguments import checked
 from pyro_moments.evaluation.failure_causes import refuse_nonfinite_inputs
-from pyro_moments.fitting.flat_loss import flat_loss
+from pyro_moments.fitting.flat_loss import check_deterministic, flat_loss, smaller_start
 from pyro_moments.fitting.gradients import GradientTrainer, PyroOptimiser, TorchOptimiser
 from pyro_moments.fitting.parameters import (
     Parameters,
@@ -270,7 +270,7 @@ class PyroFitTask(Problem):
             self.noise  # noqa: B018  is found before the first step
             trainer = GradientTrainer(self, _optimiser_of(self.options))
             fit = self.run(trainer, Course(), lambda kept: kept)
-            return fit, self.with_noise(trainer.parameters)
+            return fit, self.with_noise(trainer.steps.parameters)
         minimiser, parameters = _minimiser_of(self)
         fit = self.run(minimiser, minimiser.outcome, parameters.load_vector_and_copy)
         return fit, self.with_noise(parameters)
@@ -311,21 +311,22 @@ def _optimiser_of(options: Options) -> TorchOptimiser:
     if options.optimiser is not None and not callable(options.optimiser):
         raise TypeError(
             "optimiser takes one of pyro.optim, or a function that makes one of torch of the "
-            f"parameters, such as functools.partial(torch.optim.AdamW, lr=0.01), got "
+            f"parameters, such as partial(torch.optim.AdamW, lr=0.01), got "
             f"{type(options.optimiser).__name__}"
         )
     rate = options.learning_rate
     if callable(rate):
-        return TorchOptimiser(functools.partial(torch.optim.Adam, lr=rate(0)), scheduler, rate)
-    adam = functools.partial(torch.optim.Adam, lr=LEARNING_RATE if rate is None else rate)
+        return TorchOptimiser(partial(torch.optim.Adam, lr=rate(0)), scheduler, rate)
+    adam = partial(torch.optim.Adam, lr=LEARNING_RATE if rate is None else rate)
     return TorchOptimiser(options.optimiser or adam, scheduler, None)
 
 
 def _minimiser_of(task: Problem) -> tuple[minimiser.Minimiser, Parameters]:
     data = task.source.arguments(0)
-    loss = flat_loss(task.trained_objective, task.trained_model, task.guide, *data)
-    loss.check_deterministic()
-    parameters = loss.parameters
+    program, objective = task.program(data), task.trained_objective
+    loss = partial(program.loss, objective)
+    parameters = Parameters.from_run(loss)
+    check_deterministic(loss)
 
     def at_parameters(read: Callable[[], Any]) -> Callable[[Any], Any]:
         def at(vector: Any) -> Any:
@@ -337,9 +338,9 @@ def _minimiser_of(task: Problem) -> tuple[minimiser.Minimiser, Parameters]:
 
     start = parameters.vector()
     trainer = task.minimiser(
-        loss.objective(),
+        flat_loss(objective, program, parameters),
         start,
-        loss.smaller_starts(start),
+        partial(smaller_start, parameters, start),
         at_parameters(lambda: task.with_noise(parameters).constrained_copies()),
         at_parameters(lambda: task.terms(data, None)),
         at_parameters(task.score),

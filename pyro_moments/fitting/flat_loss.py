@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch.autograd.graph import get_gradient_edge
 from moment_inference.objectives import starts
 from moment_inference.optimisation import DeterministicLoss, minimiser
 from pyro_moments.fitting.parameters import Parameters, as_array, unconstrained_values
+from pyro_moments.objectives.base import Program
 from pyro_moments.sites.subsamples import DrawnSubsamples
 
 Made = TypeVar("Made")
@@ -127,91 +128,63 @@ def slope_of(loss: torch.Tensor, leaves: list[torch.Tensor]) -> torch.Tensor:
     return torch.cat([slope.reshape(-1) for slope in slopes])
 
 
-@dataclass(frozen=True)
-class FlatLoss:
-    """A loss of unconstrained parameters."""
+def two_values(loss: Callable[[], torch.Tensor]) -> tuple[float, float]:
+    """Return two values of a loss, which differ if it is random."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        return float(loss()), float(loss())
 
-    loss: Callable[[], torch.Tensor]
-    smooth_loss: Callable[[], torch.Tensor]  # twice differentiable
-    parameters: Parameters
 
-    def two_values(self) -> tuple[float, float]:
-        """Return two values of the loss, which differ if it is random."""
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            return float(self.loss()), float(self.loss())
+def check_deterministic(loss: Callable[[], torch.Tensor], *remedy: str) -> None:
+    """Raise ValueError if a program draws a subsample, or two values of its loss differ."""
+    with DrawnSubsamples() as drawn:
+        values = two_values(loss)
+    minimiser.check_no_subsample(drawn.plates, *remedy)
+    minimiser.check_deterministic(*values, *remedy)
 
-    def check_deterministic(self, remedy: str = "") -> None:
-        """Raise ValueError if the program draws a subsample, or two values of it differ."""
-        with DrawnSubsamples() as drawn:
-            values = self.two_values()
-        given = (remedy,) if remedy else ()
-        minimiser.check_no_subsample(drawn.plates, *given)
-        minimiser.check_deterministic(*values, *given)
 
-    def objective(self) -> DeterministicLoss:
-        """Return the loss with its derivatives as functions of a vector, for SciPy."""
-        leaves = list(self.parameters.leaves.values())
+def flat_loss(objective: Any, program: Program, parameters: Parameters) -> DeterministicLoss:
+    """Return a program's loss with its derivatives as functions of a vector, for SciPy."""
+    leaves = list(parameters.leaves.values())
+    hessian = Hessian(partial(program.loss, uncompiled(objective)), leaves)
 
-        def value_and_slope(vector: np.ndarray) -> tuple[float, np.ndarray]:
-            self.parameters.set_vector(vector)
-            try:
-                loss = self.loss()
-            except ValueError as error:
-                if not starts.INVALID.search(str(error)):
-                    raise
-                return math.nan, np.full_like(vector, math.nan)  # a step too far, as in NumPyro
-            slopes = torch.autograd.grad(loss, leaves, materialize_grads=True)
-            return loss.item(), np.concatenate([as_array(slope) for slope in slopes])
+    def hessian_at(vector: np.ndarray) -> Hessian:
+        parameters.set_vector(vector)
+        return hessian
 
-        hessian = Hessian(self.smooth_loss, leaves)
+    def value_and_slope(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        parameters.set_vector(vector)
+        try:
+            loss = program.loss(objective)
+        except ValueError as error:
+            if not starts.INVALID.search(str(error)):
+                raise
+            return math.nan, np.full_like(vector, math.nan)  # a step too far, as in NumPyro
+        slopes = torch.autograd.grad(loss, leaves, materialize_grads=True)
+        return loss.item(), np.concatenate([as_array(slope) for slope in slopes])
 
-        def curvature(vector: np.ndarray) -> np.ndarray:
-            self.parameters.set_vector(vector)
-            return hessian.dense()
+    named = locations_by_scale(parameters)
+    scales = [np.full(leaf.numel(), name in named) for name, leaf in parameters.leaves.items()]
+    return DeterministicLoss(
+        value_and_slope,
+        lambda vector: hessian_at(vector).dense(),
+        lambda vector, direction: hessian_at(vector).product(direction),
+        partial(_units, parameters),
+        max((torch.finfo(leaf.dtype).eps for leaf in leaves), default=0.0),
+        np.concatenate([np.zeros(0, bool), *scales]),
+    )
 
-        def hessian_product(vector: np.ndarray, direction: np.ndarray) -> np.ndarray:
-            self.parameters.set_vector(vector)
-            return hessian.product(direction)
 
-        named = self.locations_by_scale
-        scales = [
-            np.full(leaf.numel(), name in named) for name, leaf in self.parameters.leaves.items()
-        ]
-        precision = max((torch.finfo(leaf.dtype).eps for leaf in leaves), default=0.0)
-        return DeterministicLoss(
-            value_and_slope,
-            curvature,
-            hessian_product,
-            self._units,
-            precision,
-            np.concatenate([np.zeros(0, bool), *scales]),
-        )
-
-    @property
-    def locations_by_scale(self) -> dict[str, str]:
-        """Return the location parameter's name by scale parameter."""
-        return locations_by_scale(self.parameters)
-
-    def smaller_starts(self, vector: np.ndarray) -> Callable[[starts.Factors], np.ndarray]:
-        """Return what multiplies the scales and the locations of a vector of parameters."""
-
-        def smaller(factors: starts.Factors) -> np.ndarray:
-            self.parameters.set_vector(vector)
-            multiply_start(self.parameters, factors)
-            return self.parameters.vector()
-
-        return smaller
-
-    def _units(self, vector: np.ndarray) -> np.ndarray:
-        """Return each location's scale; of scales, what moves their log by one."""
-        self.parameters.set_vector(vector)
-        with torch.enable_grad():
-            values = self.parameters.values()
-            units = {name: torch.ones_like(leaf) for name, leaf in self.parameters.leaves.items()}
-            for name, location in self.locations_by_scale.items():
-                (rate,) = torch.autograd.grad(values[name].sum(), self.parameters.leaves[name])
-                units |= {location: values[name].detach(), name: values[name].detach() / rate}
-        return np.concatenate([as_array(unit) for unit in units.values()])
+def _units(parameters: Parameters, vector: np.ndarray) -> np.ndarray:
+    """Return each location's scale; of scales, what moves their log by one."""
+    parameters.set_vector(vector)
+    leaves = parameters.leaves
+    with torch.enable_grad():
+        values = parameters.values()
+        units = {name: torch.ones_like(leaf) for name, leaf in leaves.items()}
+        for name, location in locations_by_scale(parameters).items():
+            (rate,) = torch.autograd.grad(values[name].sum(), leaves[name])
+            units |= {location: values[name].detach(), name: values[name].detach() / rate}
+    return np.concatenate([as_array(unit) for unit in units.values()])
 
 
 def locations_by_scale(parameters: Parameters) -> dict[str, str]:
@@ -234,17 +207,13 @@ def multiply_start(parameters: Parameters, factors: starts.Factors) -> None:
     parameters.load(unconstrained_values(parameters, values))
 
 
-def flat_loss(
-    objective: Any, model: Callable, guide: Callable, args: tuple, kwargs: dict
-) -> FlatLoss:
-    """Return the loss of model and guide at their parameters."""
-
-    def loss() -> torch.Tensor:
-        return objective.differentiable_loss(model, guide, *args, **kwargs)
-
-    eager = uncompiled(objective)
-    smooth_loss = lambda: eager.differentiable_loss(model, guide, *args, **kwargs)  # noqa: E731
-    return FlatLoss(loss, smooth_loss, Parameters.from_run(loss))
+def smaller_start(
+    parameters: Parameters, vector: np.ndarray, factors: starts.Factors
+) -> np.ndarray:
+    """Return a vector of parameters with the scales of a guide and their locations multiplied."""
+    parameters.set_vector(vector)
+    multiply_start(parameters, factors)
+    return parameters.vector()
 
 
 def uncompiled(objective: Any) -> Any:

@@ -17,13 +17,13 @@ from pyro.optim.lr_scheduler import PyroLRScheduler
 from moment_inference.objectives import starts
 from moment_inference.optimisation import INVALID, Course, ProgressBar, batches, minimiser
 from pyro_moments._host import tree_map
-from pyro_moments.fitting.flat_loss import flat_loss, multiply_start
+from pyro_moments.fitting.flat_loss import flat_loss, multiply_start, two_values
 from pyro_moments.fitting.parameters import Parameters, as_array, unconstrained_parameters
 from pyro_moments.fitting.problem import RANDOM, Problem
 
 
 class TorchOptimiser:
-    """An optimiser of torch with its schedule, made when the first parameters appear."""
+    """An optimiser of torch with its parameters and schedule, made when the first appear."""
 
     def __init__(
         self, optimiser: Callable, scheduler: Callable | None, rate: Callable | None
@@ -33,7 +33,15 @@ class TorchOptimiser:
         self.make, self.make_scheduler, self.rate = optimiser, scheduler, rate
         self.optimiser: Any = None
         self.scheduler: Any = None
+        self.parameters = Parameters({}, {})  # that steps have used
         self._added: set[int] = set()
+
+    def keep_parameters(self, capture: Any) -> dict[str, torch.Tensor]:
+        """Keep the parameters in the trace of a step, if any is new, and return them."""
+        leaves = unconstrained_parameters(capture)
+        if any(self.parameters.leaves.get(name) is not leaf for name, leaf in leaves.items()):
+            self.parameters = Parameters.from_trace(capture)
+        return leaves
 
     def add_parameters(self, leaves: dict[str, torch.Tensor]) -> None:
         """Add the parameters that are new to the optimiser."""
@@ -112,7 +120,7 @@ def has_finite_slope(loss: float, leaves: dict[str, torch.Tensor]) -> bool:
     return starts.is_finite(loss, np.concatenate([np.zeros(0), *slopes]))
 
 
-def smaller_start(parameters: Parameters, loss: float, run: Callable[[], float]) -> float:
+def finite_start(parameters: Parameters, loss: float, run: Callable[[], float]) -> float:
     """Set parameters to a start with a finite loss, and return it with its gradients set."""
     start, leaves = parameters.unconstrained_copies(), parameters.leaves
 
@@ -132,22 +140,21 @@ class GradientTrainer:
     """Trains a problem by an optimiser."""
 
     def __init__(self, problem: Problem, steps: TorchOptimiser) -> None:
-        self.problem, self.source, self.steps = problem, problem.source, steps
-        self.parameters = Parameters({}, {})
+        self.problem, self.steps = problem, steps
         self._last: batches.Arguments | None = None
 
     def advance(self, course: Course, steps: int, bar: ProgressBar) -> None:
         """Train up to a number of steps, or until data or parameters end it."""
         while course.steps < steps:
             try:
-                self._last = self.source.arguments(course.steps)
+                self._last = self.problem.source.arguments(course.steps)
             except batches.Exhausted as end:
                 course.stop(False, str(end))
                 return
             try:
                 course.losses.append(self._step(self._last, course.steps))
             except ValueError:  # torch's distributions raise it for invalid parameters
-                if self.parameters.are_valid():
+                if self.steps.parameters.are_valid():
                     raise
                 course.stop(False, INVALID)
                 return
@@ -157,87 +164,85 @@ class GradientTrainer:
     def _step(self, data: batches.Arguments, step: int) -> float:
         warm_up = self.problem.options.warm_up
         weight = None if warm_up is None else warm_up.weight(step)
-        run = partial(self.problem.loss_and_grads, data, self.source.size, weight)
+        run = partial(self.problem.loss_and_grads, data, self.problem.source.size, weight)
         with poutine.trace(param_only=True) as capture:
             loss = run() if step else first_loss(run)
-        leaves = unconstrained_parameters(capture)
-        if step == 0 and not has_finite_slope(loss, leaves):
-            loss = smaller_start(Parameters.from_trace(capture), loss, run)
+        if step == 0 and not has_finite_slope(loss, unconstrained_parameters(capture)):
+            loss = finite_start(Parameters.from_trace(capture), loss, run)
+        leaves = self.steps.keep_parameters(capture)
         if not leaves:
             raise ValueError("model and guide have no parameters: there is nothing to train")
-        if any(self.parameters.leaves.get(name) is not leaf for name, leaf in leaves.items()):
-            self.parameters = Parameters.from_trace(capture)
         noise = self.problem.noise
-        if noise is None or noise.profiled is not None:
+        if noise is None or noise.profiled:
             self.steps.take(leaves, step)
             return loss
         leaves.pop(noise.name).grad = None
         self.steps.take(leaves, step)
-        if (step + 1) % getattr(self.source, "per_epoch", 1) == 0:
-            noise.set_best(batches.whole_arguments(self.source))
+        if (step + 1) % getattr(self.problem.source, "per_epoch", 1) == 0:
+            noise.set_best(self.problem.program(batches.whole_arguments(self.problem.source)))
         return loss
 
     def leave_saddle(self) -> bool:
         """Leave a saddle of a deterministic loss; return whether it was one."""
-        problem = self.problem
-        if type(self.source) is not batches.AllData or not getattr(
-            problem.trained_objective, "in_closed_form", False
-        ):
+        source, objective = self.problem.source, self.problem.trained_objective
+        if type(source) is not batches.AllData or not getattr(objective, "in_closed_form", False):
             return False
-        data = self.source.arguments(0)
-        flat = flat_loss(problem.trained_objective, problem.trained_model, problem.guide, *data)
-        vector, (loss, second) = flat.parameters.vector(), flat.two_values()
-        lower = (
-            minimiser.step_off_saddle(flat.objective(), vector, loss) if loss == second else None
-        )
-        flat.parameters.set_vector(vector if lower is None else lower[0])
+        program = self.problem.program(source.arguments(0))
+        run = partial(program.loss, objective)
+        parameters = Parameters.from_run(run)
+        vector, (loss, second) = parameters.vector(), two_values(run)
+        flat = flat_loss(objective, program, parameters)
+        lower = minimiser.step_off_saddle(flat, vector, loss) if loss == second else None
+        parameters.set_vector(vector if lower is None else lower[0])
         return lower is not None
 
     def finish(self, course: Course) -> None:
         """Append the last loss if every step uses all data."""
-        if type(self.source) is batches.AllData and self.parameters.are_valid():
-            course.losses.append(self.problem.loss(self.source.arguments(course.steps)))
+        if type(self.problem.source) is batches.AllData and self.steps.parameters.are_valid():
+            course.losses.append(self.problem.loss(self.problem.source.arguments(course.steps)))
 
     def values(self) -> dict[str, Any]:
         """Return the parameters by name."""
-        return self.problem.with_noise(self.parameters).constrained_copies()
+        return self.problem.with_noise(self.steps.parameters).constrained_copies()
 
     def terms(self) -> dict[str, float]:
         """Return the terms of the ELBO by site, on the last mini-batch."""
         if self._last is None:
             return {}
-        self.problem.with_noise(self.parameters)
-        return self.problem.terms(self._last, self.source.size)
+        self.problem.with_noise(self.steps.parameters)
+        return self.problem.terms(self._last, self.problem.source.size)
 
     def held_out_log_likelihood(self) -> float:
         """Return the held-out log-likelihood."""
-        self.problem.with_noise(self.parameters)
+        self.problem.with_noise(self.steps.parameters)
         return self.problem.score()
 
     def snapshot(self) -> dict[str, torch.Tensor]:
         """Return copies of the unconstrained parameters."""
-        return self.parameters.unconstrained_copies()
+        return self.steps.parameters.unconstrained_copies()
 
     def load_snapshot(self, snapshot: dict[str, torch.Tensor]) -> None:
         """Return to parameters that :meth:`snapshot` has copied."""
-        self.parameters.load(snapshot)
+        self.steps.parameters.load(snapshot)
 
     def state(self) -> Any:
         """Return all that the next steps depend on."""
         return {
-            "parameters": self.parameters.unconstrained_copies(),
+            "parameters": self.steps.parameters.unconstrained_copies(),
             "optimiser": self.steps.state(),
             "random": RANDOM.get(),
-            "source": self.source.state(),
+            "source": self.problem.source.state(),
         }
 
     def load_state(self, state: Any) -> None:
         """Continue from a state."""
-        self.parameters = Parameters.from_run(self.problem.unweighted_loss)
-        self.parameters.load(state["parameters"])
-        self.steps.add_parameters(self.parameters.leaves)
+        with poutine.trace(param_only=True) as capture:
+            self.problem.unweighted_loss()
+        self.steps.keep_parameters(capture)
+        self.steps.parameters.load(state["parameters"])
+        self.steps.add_parameters(self.steps.parameters.leaves)
         self.steps.restore(_tensors(state["optimiser"]))
-        self.source.restore(state["source"])
+        self.problem.source.restore(state["source"])
         RANDOM.set(state["random"])
 
 

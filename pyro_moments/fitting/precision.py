@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from pyro.poutine.messenger import Messenger
 
-from moment_inference.optimisation import batches, best_variance, profiled, scale_of_noise
+from moment_inference.optimisation import best_variance, profiled, scale_of_noise
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.fitting.flat_loss import uncompiled
 from pyro_moments.fitting.parameters import Parameters, unconstrained_values
-from pyro_moments.objectives.base import Loss
+from pyro_moments.objectives.base import Loss, Program
 
 
 class _Multiplied(Messenger):
@@ -54,25 +54,23 @@ def _derivatives(value: torch.Tensor, shift: torch.Tensor, order: int) -> list[t
 
 @dataclass(frozen=True)
 class NoiseScale:
-    """The parameter that is the scale of the noise, and the loss that tells its best value."""
+    """The parameter that is the scale of the noise, and how it is set."""
 
     parameters: Parameters  # this one alone
-    loss: Callable[[batches.Arguments], torch.Tensor]  # of data
-    profiled: batches.Arguments | None = None  # all data, if the best scale is put into the loss
+    objective: Any  # that tells its best value
+    profiled: bool  # whether the best scale is put into the loss
 
     @property
     def name(self) -> str:
         """The name of the parameter."""
         return next(iter(self.parameters.leaves))
 
-    def set_best(self, data: batches.Arguments | None = None) -> None:
-        """Set the parameter to what is best for data, by default for all."""
+    def set_best(self, program: Program) -> None:
+        """Set the parameter to what is best for the data of a program."""
         value = self.parameters.values()[self.name].detach()
         shift = torch.zeros_like(value, requires_grad=True)
-        data = self.profiled if data is None else data
-        assert data is not None
         with torch.enable_grad(), full_precision(), _Multiplied({self.name: shift.exp()}):
-            derivatives = _derivatives(self.loss(data), shift, 2)
+            derivatives = _derivatives(program.loss(self.objective), shift, 2)
         best = {self.name: value * best_variance(*derivatives).detach() ** 0.5}
         self.parameters.load(unconstrained_values(self.parameters, best))
 
@@ -80,11 +78,11 @@ class NoiseScale:
 class ProfiledELBO(Loss):
     """An ELBO with the best scale of the noise put into it."""
 
-    def __init__(self, objective: Any, noise: NoiseScale) -> None:
+    def __init__(self, noise: NoiseScale) -> None:
         super().__init__()
-        self.objective, self.name = uncompiled(objective), noise.name
+        self.objective, self.name = noise.objective, noise.name
         self.start = noise.parameters.values()[noise.name].detach().clone()
-        self.in_closed_form = getattr(objective, "in_closed_form", False)
+        self.in_closed_form = getattr(noise.objective, "in_closed_form", False)
 
     def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         with torch.enable_grad(), full_precision():
@@ -94,32 +92,21 @@ class ProfiledELBO(Loss):
             return profiled(torch.log, loss, *_derivatives(loss, shift, 2)).reshape(())
 
 
-def noise_scale(
-    objective: Any,
-    model: Callable,
-    guide: Callable,
-    first: batches.Arguments,
-    whole: batches.Arguments | None,
-) -> NoiseScale:
+def noise_scale(objective: Any, program: Program, profiled: bool) -> NoiseScale:
     """Return the scale of the noise of a model."""
     eager = uncompiled(objective)
-
-    def loss(data: batches.Arguments) -> torch.Tensor:
-        args, kwargs = data
-        return eager.differentiable_loss(model, guide, *args, **kwargs)
-
-    parameters = Parameters.from_run(lambda: loss(first))
+    parameters = Parameters.from_run(lambda: program.loss(eager))
     shifts = {
         name: torch.zeros_like(value.detach(), requires_grad=True)
         for name, value in parameters.values().items()
         if value.numel() == 1 and float(value.detach()) > 0
     }
     with full_precision(), _Multiplied({name: shift.exp() for name, shift in shifts.items()}):
-        value = loss(first)
+        value = program.loss(eager)
     found = {
         name: [part.item() for part in _derivatives(value, shift, 3)]
         for name, shift in shifts.items()
     }
     name = scale_of_noise(found, framework="pyro")
     constraints = {key: part for key, part in parameters.constraints.items() if key == name}
-    return NoiseScale(Parameters({name: parameters.leaves[name]}, constraints), loss, whole)
+    return NoiseScale(Parameters({name: parameters.leaves[name]}, constraints), eager, profiled)

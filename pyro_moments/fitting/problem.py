@@ -104,29 +104,30 @@ class Problem(FitTask):
         scaled_guide = guide if self.kl_weight is None else SiteScaling(None, self.kl_weight)(guide)
         return self.scaling(model), scaled_guide
 
+    def program(self, data: batches.Arguments) -> Program:
+        """Return the program that is trained, with data."""
+        return Program(self.trained_model, self.guide, *data)
+
     @cached_property
     def noise(self) -> NoiseScale | None:
         """A scale of the noise that the optimiser does not train, found at the start."""
         if self.options.precision is None:
             return None
-        first = batches.first_arguments(self.source)
-        whole = first if self.options.precision == "profile" else None
-        return noise_scale(self.objective, self.trained_model, self.guide, first, whole)
+        program = self.program(batches.first_arguments(self.source))
+        return noise_scale(self.objective, program, self.options.precision == "profile")
 
     @cached_property
     def trained_objective(self) -> Any:
         """The objective with the best scale of the noise put into it, if it is profiled."""
         noise = self.noise
-        if noise is None or noise.profiled is None:
-            return self.objective
-        return ProfiledELBO(self.objective, noise)
+        return self.objective if noise is None or not noise.profiled else ProfiledELBO(noise)
 
     def with_noise(self, parameters: Parameters) -> Parameters:
         """Return parameters, and the scale of the noise at its best where the loss has it."""
         noise = self.noise
-        if noise is None or noise.profiled is None:
+        if noise is None or not noise.profiled:
             return parameters
-        noise.set_best()
+        noise.set_best(self.program(batches.first_arguments(self.source)))
         return parameters.joined(noise.parameters)
 
     def loss_and_grads(

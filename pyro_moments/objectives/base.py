@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -41,6 +41,7 @@ class Program(NamedTuple):
     guide: Any
     args: tuple
     kwargs: dict[str, Any]
+    parameters: Mapping[str, Any] | None = None  # trained values by name; None: the current ones
     # Finds the plates of the data in the model's trace, along which rows may have noise
     # of their own. If None, these may be all axes of a site's log-density, as in a sum of
     # expectations.
@@ -50,6 +51,11 @@ class Program(NamedTuple):
     def of_model(self) -> tuple[Any, tuple, dict[str, Any]]:
         """Return the model and its arguments."""
         return self.model, self.args, self.kwargs
+
+    def loss(self, objective: Any) -> torch.Tensor:
+        """Return a loss at the current parameters as a tensor that can be differentiated."""
+        model, guide, args, kwargs, *_ = self
+        return objective.differentiable_loss(model, guide, *args, **kwargs)
 
     def run(self, particle: Particle, seed: int | None = None) -> tuple[Trace, Trace]:
         """Return the traces of model and guide for one particle."""

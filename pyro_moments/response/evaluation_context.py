@@ -37,7 +37,7 @@ class FixedParameters:
     def __init__(
         self, parameters: Parameters, values: Mapping[str, torch.Tensor], programs: tuple
     ) -> None:
-        self.leaves = list(parameters.leaves.values())
+        self.parameters, self.leaves = parameters, list(parameters.leaves.values())
         self._data = [values[name] for name in parameters.leaves]
         self._store = pyro.get_param_store().get_state()
         modules = [module for program in programs for module in modules_of(program)]

@@ -91,8 +91,8 @@ def linear_response(
     if params is not None:
         check_dictionary(params)
     with context():
-        program = Program(model, present_guide(guide), data, named)
-        trained = TrainedProgram.of(program, params, objective, float64)
+        program = Program(model, present_guide(guide), data, named, params)
+        trained = TrainedProgram.of(program, objective, float64)
     return LinearResponse(Problem(trained), tolerance)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -29,13 +29,15 @@ from pyro_moments.draws.model import PyroModel
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.fitting.flat_loss import (
     CachedGraph,
-    FlatLoss,
     JacobianProducts,
+    check_deterministic,
     flat_loss,
+    locations_by_scale,
     slope_of,
     uncompiled,
 )
 from pyro_moments.fitting.parameters import (
+    Parameters,
     as_array,
     double_precision,
     has_float64,
@@ -157,22 +159,15 @@ class TrainedProgram:
 
     program: Program
     elbo: Any  # that was minimised
-    loss: FlatLoss
     fixed: FixedParameters
 
     @classmethod
-    def of(
-        cls,
-        program: Program,
-        params: Mapping[str, Any] | None = None,
-        objective: Any = None,
-        float64: bool = False,
-    ) -> TrainedProgram:
-        """Return model and guide at trained parameters, the current ones without ``params``."""
-        guide = program.guide
-        _check_runs_alone(guide)
-        given = [torch.as_tensor(value, device="cpu") for value in (params or {}).values()]
-        double = float64 or has_float64(guide) or any(p.dtype is torch.float64 for p in given)
+    def of(cls, program: Program, objective: Any = None, float64: bool = False) -> TrainedProgram:
+        """Return a program at its trained parameters."""
+        _check_runs_alone(program.guide)
+        values = (program.parameters or {}).values()
+        given = [torch.as_tensor(value, device="cpu").dtype for value in values]
+        double = float64 or has_float64(program.guide) or torch.float64 in given
         objective = uncompiled(objective or DeterministicELBO())
         if not hasattr(objective, "differentiable_loss"):
             raise ValueError(
@@ -180,47 +175,41 @@ class TrainedProgram:
                 f"{WITHOUT_NOISE}"
             )
         with random_state_restored(), double_precision() if double else contextlib.nullcontext():
-            trained = cls._in_precision(program, objective, params, double)
-        trained._check_deterministic()
+            trained = cls._in_precision(program, objective, double)
+        with trained.fixed():
+            remedy = f"{WITHOUT_NOISE}; this one is of {described(objective)}"
+            check_deterministic(partial(trained.program.loss, objective), remedy)
         return trained
 
     @classmethod
-    def _in_precision(
-        cls, program: Program, elbo: Any, params: Mapping[str, Any] | None, double: bool
-    ) -> TrainedProgram:
+    def _in_precision(cls, program: Program, elbo: Any, double: bool) -> TrainedProgram:
         """Return the program at parameters; the precision of the parameters stays as it was."""
-        model, guide, args, kwargs, _ = program
         if double:
-            args, kwargs = to_float64((args, kwargs))
-        first = lambda: elbo.differentiable_loss(model, guide, *args, **kwargs)  # noqa: E731
+            args, kwargs = to_float64((program.args, program.kwargs))
+            program = program._replace(args=args, kwargs=kwargs)
+        first = partial(program.loss, elbo)
         changed = parameters_to_float64(first) if double else []
         try:
-            loss = flat_loss(elbo, model, guide, args, kwargs)
-            copies = unconstrained_values(loss.parameters, params)
+            parameters = Parameters.from_run(first)
+            copies = unconstrained_values(parameters, program.parameters)
         finally:
             restore_parameters(changed)
         if not copies:
             raise ValueError(
                 "model and guide have no parameters: there is nothing that could respond"
             )
-        fixed = FixedParameters(loss.parameters, copies, (model, guide))
-        return cls(Program(model, guide, args, kwargs), elbo, loss, fixed)
-
-    def _check_deterministic(self) -> None:
-        with self.fixed():
-            remedy = f"{WITHOUT_NOISE}; this one is of {described(self.elbo)}"
-            self.loss.check_deterministic(remedy)
+        return cls(program, elbo, FixedParameters(parameters, copies, program[:2]))
 
     @cached_property
     def objective(self) -> DeterministicLoss:
         """Return the loss of the flat parameters, at the held place."""
         with self.fixed():
-            return self.loss.objective().within(self.fixed)
+            return flat_loss(self.elbo, self.program, self.fixed.parameters).within(self.fixed)
 
     def in_double(self) -> TrainedProgram:
         """Return the program in double precision."""
         with self.fixed(), double_precision():
-            return self._in_precision(self.program, self.elbo, None, True)
+            return self._in_precision(self.program._replace(parameters=None), self.elbo, True)
 
     @property
     def parameters(self) -> np.ndarray:
@@ -230,10 +219,11 @@ class TrainedProgram:
     @cached_property
     def leaves(self) -> list[ParameterArray]:
         """Return the parameters in order, each scale with the name of its location."""
-        scales = self.loss.locations_by_scale
+        parameters = self.fixed.parameters
+        scales = locations_by_scale(parameters)
         return [
             ParameterArray(name, leaf.numel(), scales.get(name))
-            for name, leaf in self.loss.parameters.leaves.items()
+            for name, leaf in parameters.leaves.items()
         ]
 
     @cached_property
@@ -271,8 +261,7 @@ class TrainedProgram:
         """Return the perturbation by numbers of these shapes."""
 
         def loss(numbers: Mapping[Any, torch.Tensor]) -> torch.Tensor:
-            model, guide, args, kwargs, _ = change(self, numbers).program
-            return self.elbo.differentiable_loss(model, guide, *args, **kwargs)
+            return change(self, numbers).program.loss(self.elbo)
 
         return PerturbedLoss(loss, shapes, self.fixed)
 
@@ -284,7 +273,7 @@ class TrainedProgram:
 
     def _guide_nodes(self) -> Mapping[str, Any]:
         """Return the sites of the guide, with moments for the latent sites."""
-        _, guide, args, kwargs, _ = self.program
+        _, guide, args, kwargs, *_ = self.program
         with MomentMessenger(self.propagation, guide=guide):
             return poutine.trace(guide).get_trace(*args, **kwargs).nodes
 

@@ -1,7 +1,5 @@
 """The Hessian of a loss and its products with directions, in both hosts."""
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +10,8 @@ import torch
 import pyro_moments
 from numpyro_moments.fitting import flat_loss as jax_loss
 from pyro_moments.fitting import flat_loss as torch_loss
+from pyro_moments.fitting.parameters import Parameters
+from pyro_moments.objectives.base import Program
 
 rng = np.random.default_rng(5)
 SIZE = 7
@@ -164,9 +164,10 @@ def test_parameters_that_a_distribution_refuses_are_a_step_too_far():
 
     pyro.clear_param_store()
     elbo = pyro_moments.DeterministicELBO()
-    flat = torch_loss.flat_loss(elbo, model, pyro_moments.DVIGuide(), (), {})
-    broken = replace(flat, loss=fails).objective()
-    point, message = flat.parameters.vector(), "Poisson got an invalid parameter 'rate'"
+    program = Program(model, pyro_moments.DVIGuide(), (), {})
+    parameters = Parameters.from_run(lambda: program.loss(elbo))
+    broken = torch_loss.flat_loss(elbo, program._replace(model=fails), parameters)
+    point, message = parameters.vector(), "Poisson got an invalid parameter 'rate'"
     value, slope = broken.value_and_slope(point)
     assert np.isnan([value, *slope]).all()
     message = "the data"
