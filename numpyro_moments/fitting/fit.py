@@ -256,7 +256,7 @@ def _minimiser(task: Problem, state: Any) -> minimiser.Minimiser:
             "method='adam', or evaluate the module with its running averages"
         )
     data = task.source.arguments(0)
-    loss = FlatLoss(task.svi, state.rng_key, *data)
+    loss = FlatLoss.of(task.svi, task.program(data, {}), state.rng_key)
     flat, unravel = ravel_pytree(task.svi.optim.get_params(state.optim_state))
     values = loss.two_values(unravel(flat))
     if np.isnan(values[0]):

@@ -20,7 +20,7 @@ from moment_inference.optimisation import DeterministicLoss
 from numpyro_moments._host import evaluate
 from numpyro_moments.evaluation.arguments import Fixed, Static, apart
 from numpyro_moments.evaluation.programs import LOOKS_AT_NUMBERS, Programs
-from numpyro_moments.fitting.problem import made_of
+from numpyro_moments.objectives.base import Program
 
 # Bytes of Hessian products computed together; more would not fit the caches.
 MAX_BATCH_BYTES = 1 << 27
@@ -137,27 +137,33 @@ class Hessian:
 
 @dataclass(frozen=True)
 class FlatLoss:
-    """A loss as a function of the unconstrained parameters."""
+    """The loss of a program as a function of its unconstrained parameters."""
 
-    svi: SVI  # initialised
+    program: Program
+    elbo: Any  # that is minimised
+    constrain: Callable  # of unconstrained parameters, or the inverse
     key: Any
-    args: tuple  # of model and guide
-    kwargs: dict[str, Any]
+
+    @classmethod
+    def of(cls, svi: SVI, program: Program, key: Any) -> FlatLoss:
+        """Return the loss of an SVI that has started."""
+        return cls(program, svi.loss, svi.constrain_fn, key)
 
     @cached_property
     def _data(self) -> tuple[list, Static | Fixed]:
-        return apart((self.args, self.kwargs))
+        return apart(self.program[2:4])
 
     @cached_property
     def programs(self) -> Programs:
         """Return the compiled programs of this loss, with any data of the same shapes."""
-        return Programs(*made_of(self.svi), self._data[1].leaves)
+        return Programs(*self.program[:2], self.elbo, self.constrain, self._data[1].leaves)
 
     def loss(self, params: dict[str, Any], key: Any, arrays: list | None = None) -> jax.Array:
         """Return the loss of unconstrained parameters, of other data if given."""
-        svi, (own, rest) = self.svi, self._data
+        own, rest = self._data
         args, kwargs = rest.joined(own if arrays is None else arrays)
-        return svi.loss.loss(key, svi.constrain_fn(params), svi.model, svi.guide, *args, **kwargs)
+        program = self.program._replace(args=args, kwargs=kwargs, parameters=self.constrain(params))
+        return program.loss(self.elbo, key)
 
     def two_values(self, params: dict[str, Any]) -> tuple[float, float]:
         """Return two values of the loss, which differ if it depends on the random key."""
@@ -166,7 +172,7 @@ class FlatLoss:
         try:
             one, other = (self._value_and_grad(flat, unravel, key)[0] for key in keys)
         except LOOKS_AT_NUMBERS:
-            self.__dict__["_data"] = [], Fixed((self.args, self.kwargs))
+            self.__dict__["_data"] = [], Fixed(self.program[2:4])
             self.__dict__.pop("programs")
             one, other = (self._value_and_grad(flat, unravel, key)[0] for key in keys)
         return float(one), float(other)
@@ -211,7 +217,7 @@ class FlatLoss:
     def _units(self, params: dict[str, jax.Array]) -> dict[str, jax.Array]:
         """Return steps: a location's scale; for a scale, the change that moves its log by 1."""
         ones = jax.tree.map(jnp.ones_like, params)
-        values, rates = jax.jvp(self.svi.constrain_fn, (params,), (ones,))
+        values, rates = jax.jvp(self.constrain, (params,), (ones,))
         units = dict(ones)
         for name, location in locations_by_scale(values).items():
             units |= {location: values[name], name: values[name] / rates[name]}

@@ -41,7 +41,7 @@ class GradientTrainer:
         problem: Problem,
         states: Sequence[Any],  # of the SVI, one for each restart
     ) -> None:
-        self.problem, self.source = problem, problem.source
+        self.problem = problem
         self.warm_up = problem.options.warm_up  # of the KL divergence; None: its full weight
         self.stretch = problem.options.stretch or STRETCH  # steps in one call, at most
         self.restarts, self.several = len(states), len(states) > 1
@@ -55,7 +55,7 @@ class GradientTrainer:
 
     def prepare(self) -> None:
         """Compile before the first step, unless a loader gives the data."""
-        if not isinstance(self.source, batches.LoaderBatches):
+        if not isinstance(self.problem.source, batches.LoaderBatches):
             with compilation():
                 self._run  # noqa: B018
 
@@ -94,7 +94,7 @@ class GradientTrainer:
 
     def _advance(self, course: Course, count: int) -> np.ndarray:
         """Take steps; return losses [steps, restarts], fewer if the data end."""
-        if isinstance(self.source, batches.LoaderBatches):
+        if isinstance(self.problem.source, batches.LoaderBatches):
             losses = self._load(course, count)
         else:
             first = course.steps
@@ -107,16 +107,16 @@ class GradientTrainer:
         return losses.reshape(len(losses), -1)
 
     def _load(self, course: Course, count: int) -> np.ndarray:
-        found = []
+        source, found = self.problem.source, []
         for step in range(course.steps, course.steps + count):
             try:
-                self._last = self.source.arguments(step)
+                self._last = source.arguments(step)
             except batches.Exhausted as end:
                 course.stop(False, str(end))
                 break
             arrays, rest = apart(self._last)
             weight = None if self.warm_up is None else self.warm_up.weight(step)
-            self._state, loss = self._one(self._state, arrays, rest, self.source.size, weight)
+            self._state, loss = self._one(self._state, arrays, rest, source.size, weight)
             found.append(loss)
         return np.asarray(found, np.float64).reshape(len(found), -1)
 
@@ -143,23 +143,24 @@ class GradientTrainer:
 
     def _inputs(self, first: int, count: int) -> tuple[list, Any, Any, Any]:
         """Return data, rows of mini-batches, weights and ends of epochs, padded to a stretch."""
-        steps = range(first, first + self.stretch)
-        arrays, _ = apart((self.source.args, self.source.kwargs))
+        steps, source = range(first, first + self.stretch), self.problem.source
+        arrays, _ = apart((source.args, source.kwargs))
         rows = weights = ends = None
-        if isinstance(self.source, batches.ShuffledBatches):
-            rows = np.stack([self.source.indices(step) for step in steps[:count]])
+        if isinstance(source, batches.ShuffledBatches):
+            rows = np.stack([source.indices(step) for step in steps[:count]])
             rows = np.concatenate([rows, np.zeros([self.stretch - count, rows.shape[1]], int)])
         if self.warm_up is not None:
             weights = np.array([self.warm_up.weight(step) for step in steps], np.float32)
-        if self.problem.noise is not None and self.problem.noise.profiled is None:
-            per_epoch = getattr(self.source, "per_epoch", 1)
+        if self.problem.noise is not None and not self.problem.noise.profiled:
+            per_epoch = getattr(source, "per_epoch", 1)
             ends = np.array([(step + 1) % per_epoch == 0 for step in steps])
         return arrays, rows, weights, ends
 
     @cached_property
     def _run(self) -> Any:
         """Return a stretch of steps, compiled before the first one."""
-        _, rest = apart((self.source.args, self.source.kwargs))
+        source = self.problem.source
+        _, rest = apart((source.args, source.kwargs))
         shape = [self.stretch, *([self.restarts] if self.several else [])]
 
         def run(state: Any, arrays: list, rows: Any, weights: Any, ends: Any, count: Any) -> Any:
@@ -171,7 +172,7 @@ class GradientTrainer:
                 if rows is not None:
                     data = jax.tree.map(lambda part: part[rows[step]], whole)
                 weight = None if weights is None else weights[step]
-                state, loss = self._update(state, data, self.source.size, weight)
+                state, loss = self._update(state, data, source.size, weight)
                 if ends is not None:
                     state = jax.lax.cond(
                         ends[step], lambda at: self._after_epoch(at, whole), lambda at: at, state
@@ -182,11 +183,11 @@ class GradientTrainer:
             return jax.lax.fori_loop(0, count, body, (state, losses))
 
         inputs = self._state, *self._inputs(0, self.stretch), self.stretch
-        name = "steps", rest.structure, self.source.size, *shape
+        name = "steps", rest.structure, source.size, *shape
         try:
             return self.problem.programs(rest).compiled(name, run, *inputs)
         except LOOKS_AT_NUMBERS:
-            if type(self.source) is not batches.AllData:
+            if type(source) is not batches.AllData:
                 raise
             data = inputs[1]
             fixed = lambda state, _, *others: run(state, data, *others)  # noqa: E731
@@ -196,7 +197,7 @@ class GradientTrainer:
         """Move restarts off saddles of a deterministic loss; return whether one moved."""
         closed = getattr(self.problem.svi.loss, "in_closed_form", False)
         if (
-            type(self.source) is not batches.AllData
+            type(self.problem.source) is not batches.AllData
             or not closed
             or self._state.mutable_state is not None
         ):
@@ -232,18 +233,19 @@ class GradientTrainer:
 
     @cached_property
     def _flat(self) -> FlatLoss:
-        args, kwargs = self.source.arguments(0)
-        return FlatLoss(self.problem.svi, jax.random.key(0), args, kwargs)
+        program = self.problem.program(self.problem.source.arguments(0), {})
+        return FlatLoss.of(self.problem.svi, program, jax.random.key(0))
 
     def finish(self, course: Course) -> None:
         """Choose the best restart, and set its losses."""
         losses = self._all_losses()
-        if type(self.source) is batches.AllData:
+        all_data = type(self.problem.source) is batches.AllData
+        if all_data:
             _, last = self._run(self._state, *self._inputs(course.steps, 1), 1)
             row = np.asarray(last, np.float64).reshape(-1, self.restarts)[:1]
             losses = np.concatenate([losses, row])
         if course.best is None and len(losses):
-            recent = losses[-1 if type(self.source) is batches.AllData else -self.stretch :].mean(0)
+            recent = losses[-1 if all_data else -self.stretch :].mean(0)
             self._chosen = int(np.argmin(np.where(np.isfinite(recent), recent, np.inf)))
         course.losses = losses[:, self._chosen].tolist()
 
@@ -269,9 +271,9 @@ class GradientTrainer:
 
     def terms(self) -> dict[str, float]:
         """Return the terms of the ELBO by site, on the last mini-batch."""
-        data = self._last or self.source.arguments(0)
+        data = self._last or self.problem.source.arguments(0)
         params, mutable = self._tree(self.snapshot())
-        return self.problem.terms(params, mutable, data, self.source.size)
+        return self.problem.terms(params, mutable, data, self.problem.source.size)
 
     def held_out_log_likelihood(self) -> float:
         """Return the best restart's held-out log-likelihood, and choose it."""
@@ -296,7 +298,7 @@ class GradientTrainer:
         return {
             "svi": [_plain(leaf) for leaf in jax.tree.leaves(self._state)],
             "losses": self._all_losses(),
-            "source": self.source.state(),
+            "source": self.problem.source.state(),
         }
 
     def load_state(self, state: Any) -> None:
@@ -305,7 +307,7 @@ class GradientTrainer:
         saved = [_like(leaf, part) for leaf, part in zip(leaves, state["svi"], strict=True)]
         self._state = jax.tree.unflatten(structure, saved)
         self._losses = [np.asarray(state["losses"])]
-        self.source.restore(state["source"])
+        self.problem.source.restore(state["source"])
 
 
 def _plain(leaf: Any) -> Any:

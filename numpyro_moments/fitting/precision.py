@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,8 @@ from numpyro.infer.elbo import ELBO
 from numpyro.primitives import Messenger
 
 from moment_inference.optimisation import batches, best_variance, profiled, scale_of_noise
+from numpyro_moments.objectives.base import Program
 from numpyro_moments.svi import SVI
-
-Loss = Callable[[dict[str, Any]], jax.Array]  # of the constrained parameters
 
 
 class HeldParameter(Messenger):
@@ -32,14 +31,15 @@ class HeldParameter(Messenger):
 
 
 def derivatives_by_log_parameter(
-    loss: Loss, values: Mapping[str, Any], name: str, order: int
+    objective: Any, key: Any, program: Program, name: str, order: int
 ) -> list[jax.Array]:
-    """Return the loss and its derivatives by the logarithm of a parameter."""
+    """Return a program's loss and its derivatives by the logarithm of a parameter."""
+    values = program.parameters
 
     def derivatives(order: int, shift: jax.Array) -> Any:
         if not order:
-            value = loss({**values, name: values[name] * jnp.exp(shift)})
-            return (value,)
+            moved = {**values, name: values[name] * jnp.exp(shift)}
+            return (program._replace(parameters=moved).loss(objective, key),)
         lower, slopes = jax.jvp(lambda at: derivatives(order - 1, at), (shift,), (one,))
         return *lower, slopes[-1]
 
@@ -49,33 +49,23 @@ def derivatives_by_log_parameter(
 
 @dataclass(frozen=True)
 class NoiseScale:
-    """The parameter that is the scale of the noise, and the loss that tells its best value."""
+    """The parameter that is the scale of the noise, and how its best value is found."""
 
     name: str
     start: jax.Array
-    objective: Any
-    model: Callable  # keeps the parameter from the optimiser
-    guide: Callable
-    profiled: batches.Arguments | None = None  # all data, if the best scale is put into the loss
+    objective: Any  # that tells its best value
+    profiled: bool  # whether the best scale is put into the loss
 
-    def best(self, values: Mapping[str, Any], data: batches.Arguments) -> jax.Array:
-        """Return the best scale for parameters and data."""
-        args, kwargs = data
+    def best(self, program: Program) -> jax.Array:
+        """Return the best scale for the parameters and data of a program."""
+        values = {self.name: self.start, **program.parameters}
+        return self.loss_and_best(jax.random.key(0), program._replace(parameters=values))[1]
 
-        def loss(values: dict[str, Any]) -> jax.Array:
-            key = jax.random.key(0)
-            return self.objective.loss(key, values, self.model, self.guide, *args, **kwargs)
-
-        _, *derivatives = derivatives_by_log_parameter(
-            loss, {self.name: self.start, **values}, self.name, 2
-        )
-        return values.get(self.name, self.start) * best_variance(*derivatives) ** 0.5
-
-    def in_state(self, state: Any, params: Mapping[str, Any], data: batches.Arguments) -> Any:
-        """Return a state of an SVI with the best scale for its parameters and data."""
-        mutable = state.mutable_state
-        best = self.best({**params, **mutable}, data).astype(mutable[self.name].dtype)
-        return state._replace(mutable_state={**mutable, self.name: best})
+    def loss_and_best(self, key: Any, program: Program) -> tuple[jax.Array, jax.Array]:
+        """Return the loss with the best scale put into it, and this scale."""
+        parts = derivatives_by_log_parameter(self.objective, key, program, self.name, 2)
+        best = program.parameters[self.name] * best_variance(*parts[1:]) ** 0.5
+        return profiled(jnp.log, *parts), best
 
 
 class ProfiledELBO(ELBO):
@@ -91,16 +81,10 @@ class ProfiledELBO(ELBO):
         self, rng_key: Any, param_map: dict[str, Any], model: Any, guide: Any, *args: Any, **kw: Any
     ) -> dict[str, Any]:
         """Return the loss at the best scale, and this scale as state."""
-        noise = self.noise
-
-        def loss(values: dict[str, Any]) -> jax.Array:
-            return noise.objective.loss(rng_key, values, model, guide, *args, **kw)
-
-        parts = derivatives_by_log_parameter(
-            loss, {**param_map, noise.name: noise.start}, noise.name, 2
-        )
-        best = noise.start * best_variance(*parts[1:]) ** 0.5
-        return {"loss": profiled(jnp.log, *parts), "mutable_state": {noise.name: best}}
+        name, start = self.noise.name, self.noise.start
+        program = Program(model, guide, args, kw, {**param_map, name: start})
+        loss, best = self.noise.loss_and_best(rng_key, program)
+        return {"loss": loss, "mutable_state": {name: best}}
 
 
 def held_scale(svi: SVI, mode: str, key: Any, data: batches.Arguments) -> tuple[SVI, NoiseScale]:
@@ -108,20 +92,16 @@ def held_scale(svi: SVI, mode: str, key: Any, data: batches.Arguments) -> tuple[
     args, kwargs = data
     state = svi.init(key, *args, **kwargs)
     values = {**svi.get_params(state), **(state.mutable_state or {})}
-    found = _derivatives(svi.loss, values, (svi.model, svi.guide), args, kwargs)
+    found = _derivatives(svi.loss, Program(svi.model, svi.guide, args, kwargs, values))
     name = scale_of_noise(found, framework="numpyro")
-    model = HeldParameter(svi.model, name)
-    whole = data if mode == "profile" else None
-    noise = NoiseScale(name, values[name], svi.loss, model, svi.guide, whole)
-    loss = svi.loss if whole is None else ProfiledELBO(noise)
-    return SVI(model, svi.guide, svi.optim, loss), noise
+    noise = NoiseScale(name, values[name], svi.loss, mode == "profile")
+    loss = ProfiledELBO(noise) if noise.profiled else svi.loss
+    return SVI(HeldParameter(svi.model, name), svi.guide, svi.optim, loss), noise
 
 
-def _derivatives(
-    objective: Any, values: dict[str, Any], programs: tuple, args: tuple, kwargs: dict
-) -> dict[str, list[float]]:
+def _derivatives(objective: Any, program: Program) -> dict[str, list[float]]:
     """Return derivatives of the loss by the logarithm of each positive number of the model."""
-    model, guide = programs
+    model, _, args, kwargs, values = program
     traced = handlers.trace(handlers.seed(model, 0))
     jax.eval_shape(lambda: (traced.get_trace(*args, **kwargs), None)[1])
     names = [name for name, site in traced.trace.items() if site["type"] == "param"]
@@ -129,9 +109,7 @@ def _derivatives(
 
     @jax.jit
     def derivatives(values: dict[str, Any]) -> dict[str, list[jax.Array]]:
-        def loss(values: dict[str, Any]) -> jax.Array:
-            return objective.loss(jax.random.key(0), values, model, guide, *args, **kwargs)
-
-        return {name: derivatives_by_log_parameter(loss, values, name, 3)[1:] for name in names}
+        how = objective, jax.random.key(0), program._replace(parameters=values)
+        return {name: derivatives_by_log_parameter(*how, name, 3)[1:] for name in names}
 
     return {name: [part.item() for part in parts] for name, parts in derivatives(values).items()}

@@ -56,18 +56,31 @@ class Problem(FitTask):
     svi: Any = None  # of model, guide and objective, once they have started
     noise: NoiseScale | None = None  # a scale that the optimiser does not train
 
-    def values(self, params: dict[str, Any], mutable: Any = None) -> dict[str, Any]:
+    def program(
+        self, data: batches.Arguments, parameters: dict[str, Any], batch_size: int | None = None
+    ) -> Program:
+        """Return the program that is trained, with all data or a mini-batch."""
+        svi = self.weighted(batch_size, None)
+        return Program(svi.model, svi.guide, *data, parameters)
+
+    def values(
+        self, params: dict[str, Any], mutable: Any = None, data: batches.Arguments | None = None
+    ) -> dict[str, Any]:
         """Return the values of unconstrained parameters and of mutable sites by name."""
         values, noise = {**self.svi.constrain_fn(params), **(mutable or {})}, self.noise
-        if noise is not None and noise.profiled is not None:
-            values[noise.name] = noise.best(values, noise.profiled)
+        if noise is not None and noise.profiled:
+            data = data or batches.first_arguments(self.source)
+            values[noise.name] = noise.best(self.program(data, values))
         return values
 
     def after_epoch(self, state: Any, data: batches.Arguments) -> Any:
         """Return a state with the scale of the noise that is best for all data."""
         assert self.noise is not None
+        name, mutable = self.noise.name, state.mutable_state
         params = self.svi.constrain_fn(self.svi.optim.get_params(state.optim_state))
-        return self.noise.in_state(state, params, data)
+        best = self.noise.best(self.program(data, {**params, **mutable}))
+        best = best.astype(mutable[name].dtype)
+        return state._replace(mutable_state={**mutable, name: best})
 
     def update(
         self, state: Any, data: batches.Arguments, batch_size: int | None, kl_weight: Any
@@ -101,9 +114,9 @@ class Problem(FitTask):
         arrays, rest = apart(data)
 
         def terms(params: dict[str, Any], mutable: Any, arrays: list) -> Any:
-            svi, (args, kwargs) = self.weighted(batch_size, None), rest.joined(arrays)
-            values = self.values(params, mutable)
-            return loss.loss(jax.random.key(0), values, svi.model, svi.guide, *args, **kwargs)
+            given = rest.joined(arrays)
+            program = self.program(given, self.values(params, mutable, given), batch_size)
+            return program.loss(loss, jax.random.key(0))
 
         name = "terms", rest.structure, batch_size
         losses = self.programs(rest).run(name, terms, params, mutable, arrays)
@@ -112,8 +125,10 @@ class Problem(FitTask):
     def programs(self, rest: Static) -> Programs:
         """Return compiled programs with this rest of the data."""
         if rest not in self._programs:
+            svi = self.svi
+            owners = svi.model, svi.guide, svi.loss, svi.optim, svi.constrain_fn, svi.static_kwargs
             # The state of the plates is that before a program is traced, which changes it.
-            self._programs[rest] = Programs(*made_of(self.svi), self.plates, rest.leaves)
+            self._programs[rest] = Programs(*owners, self.plates, rest.leaves)
         return self._programs[rest]
 
     @cached_property
@@ -148,10 +163,8 @@ class Problem(FitTask):
             arrays, rest = apart(data)
 
             def evaluated(params: dict[str, Any], key: Any, given: list | None) -> Any:
-                args, kwargs = rest.joined(arrays if given is None else given)
-                weighted = self.weighted(batch_size, None)
-                program = Program(weighted.model, weighted.guide, args, kwargs, params)
-                return compute(key, program)
+                data = rest.joined(arrays if given is None else given)
+                return compute(key, self.program(data, params, batch_size))
 
             name = *name, rest.structure, batch_size
             return self.programs(rest).run_on(arrays, name, evaluated, params, key, options=options)
@@ -164,7 +177,8 @@ class Problem(FitTask):
             return tuple(np.asarray(part, np.float64) for part in parts)
 
         def loss(data: batches.Arguments, call_index: int) -> float:
-            return float(run(("closed",), partial(_loss, objective), data, key_of(call_index)))
+            compute = lambda key, program: program.loss(objective, key)  # noqa: E731
+            return float(run(("closed",), compute, data, key_of(call_index)))
 
         return Evaluations(particles, loss, is_last, compiles=True)
 
@@ -174,13 +188,3 @@ def _sampled_terms(objective: Any, count: int, key: Any, program: Program) -> tu
         conditional = objective.by_draws(count, objective.sites_to_draw(key, program))
         return conditional.particle_terms(key, program)[0]
     return objective.by_draws(count).particle_terms(key, program)[0]
-
-
-def _loss(objective: Any, key: Any, program: Program) -> jax.Array:
-    call = program.model, program.guide, *program.args
-    return objective.loss(key, program.parameters, *call, **program.kwargs)
-
-
-def made_of(svi: SVI) -> tuple[Any, ...]:
-    """Return what the programs of a training depend on beside the shapes of their arguments."""
-    return svi.model, svi.guide, svi.loss, svi.optim, svi.constrain_fn, svi.static_kwargs

@@ -115,6 +115,11 @@ class Program(NamedTuple):
         """Return the model and its arguments."""
         return self.model, self.args, self.kwargs
 
+    def loss(self, objective: Any, key: Any) -> Any:
+        """Return a loss at the parameters."""
+        model, guide, args, kwargs, parameters = self
+        return objective.loss(key, parameters, model, guide, *args, **kwargs)
+
     def sharing(self, key: Any) -> Program:
         """Return the program with subsamples drawn by ``key``, whatever else is drawn."""
         seeded = partial(handlers.seed, rng_seed=key, hide_types=_OTHERS)

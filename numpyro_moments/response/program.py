@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -168,7 +167,6 @@ class _WeightData(Messenger):
 class TrainedProgram:
     """Model, guide, arguments and objective at trained parameters."""
 
-    program: Program
     precision: Precision
     loss: FlatLoss
     flat: jax.Array  # the unconstrained parameters
@@ -195,13 +193,21 @@ class TrainedProgram:
                     "mutable state (batch statistics) is no parameter: evaluate the module with "
                     "its running averages"
                 )
-            loss = FlatLoss(svi, state.rng_key, args, kwargs)
+            program = Program(model, guide, args, kwargs, params)
+            loss = FlatLoss.of(svi, program, state.rng_key)
             unconstrained = svi.optim.get_params(state.optim_state)
             remedy = f"{WITHOUT_NOISE}; this one is of {described(svi.loss)}"
             minimiser.check_no_subsample(drawn.plates, remedy)
             minimiser.check_deterministic(*loss.two_values(unconstrained), remedy)
-            program = Program(model, guide, args, kwargs, params)
-            return cls(program, precision, loss, *ravel_pytree(unconstrained))
+            return cls(precision, loss, *ravel_pytree(unconstrained))
+
+    @property
+    def program(self) -> Program:
+        """Return the program that the loss is of."""
+        return self.loss.program
+
+    def _changed(self, **parts: Any) -> TrainedProgram:
+        return replace(self, loss=replace(self.loss, program=self.program._replace(**parts)))
 
     @cached_property
     def objective(self) -> DeterministicLoss:
@@ -211,7 +217,7 @@ class TrainedProgram:
 
     def in_double(self) -> TrainedProgram:
         """Return the program in double precision."""
-        return self.of(self.program, self.loss.svi.loss, True)
+        return self.of(self.program, self.loss.elbo, True)
 
     @cached_property
     def parameters(self) -> np.ndarray:
@@ -269,16 +275,14 @@ class TrainedProgram:
         """Return the perturbation by numbers of these shapes."""
 
         def loss(flat: jax.Array, numbers: dict[Any, jax.Array]) -> jax.Array:
-            svi = copy.copy(self.loss.svi)
-            svi.model, svi.guide, *_ = change(self, numbers).program
-            return replace(self.loss, svi=svi).loss(self.unravel(flat), self.loss.key)
+            return change(self, numbers).loss.loss(self.unravel(flat), self.loss.key)
 
         return PerturbedLoss(loss, shapes, self.flat, self.precision)
 
     @property
     def propagation(self) -> Propagation:
         """Return how randomness flows in the objective."""
-        return getattr(self.loss.svi.loss, "propagation", None) or propagation_of(None, "exact")
+        return getattr(self.loss.elbo, "propagation", None) or propagation_of(None, "exact")
 
     def _with_arguments(self, args: tuple, kwargs: Mapping[str, Any]) -> Program:
         """Return the program with other arguments, in its precision; with none as it is."""
@@ -291,7 +295,7 @@ class TrainedProgram:
         self, model: Callable | None, args: tuple = (), kwargs: Mapping[str, Any] | None = None
     ) -> Traces:
         """Return the traces of the guide and a model, with moments for the latent sites."""
-        params = self.loss.svi.constrain_fn(self.unravel(self.flat))
+        params = self.loss.constrain(self.unravel(self.flat))
         _, guide, args, kwargs, _ = self._with_arguments(args, kwargs or {})
         call = model, guide, args, kwargs, params, jax.random.key(0), self.propagation
         return moment_traces(*call, predicting=True)
@@ -356,7 +360,7 @@ class TrainedProgram:
         model, guide, *_ = self.program
         guide = _WeightData(guide, data, weights) if data.local_latents else guide
         model = _WeightData(model, data, weights)
-        return replace(self, program=self.program._replace(model=model, guide=guide))
+        return self._changed(model=model, guide=guide)
 
     def prior_parameters(self) -> dict[tuple[str, str], tuple[int, ...]]:
         """Return the shapes of the priors' parameters that depend on no site."""
@@ -365,8 +369,7 @@ class TrainedProgram:
 
     def with_priors(self, numbers: Mapping[tuple[str, str], jax.Array]) -> TrainedProgram:
         """Return the program with numbers added to the parameters of its priors."""
-        shifted = ShiftPriors(self.program.model, numbers)
-        return replace(self, program=self.program._replace(model=shifted))
+        return self._changed(model=ShiftPriors(self.program.model, numbers))
 
     def with_draws(
         self, first: Mapping[str, np.ndarray], args: tuple, kwargs: Mapping[str, Any]
