@@ -15,13 +15,13 @@ from typing import Any
 def model_in_training(guide: Any, framework: str) -> Callable | None:
     """Return the model beside a guide in the outermost ``SVI`` or loss that calls it, or None."""
     frame: FrameType | None = sys._getframe(1)
-    found = None
+    model = None
     while frame is not None:
         if frame.f_globals.get("__name__", "").startswith(f"{framework}."):
             # The outermost has the user's model, inner ones wrap it, as in a plate of particles.
-            found = next(_models(frame.f_locals, guide), found)
+            model = next(_models(frame.f_locals, guide), model)
         frame = frame.f_back
-    return found
+    return model
 
 
 def without_model(name: str) -> RuntimeError:

@@ -21,11 +21,11 @@ NUMERATOR = 0.99999998, 0.86719354, 0.123764323
 DENOMINATOR = 1.0, 1.36719159, 0.474058918, 0.0310945513
 
 
-def in_enabled_precision(part: Any) -> Any:
+def in_enabled_precision(array: Any) -> Any:
     """Return an array of doubles as one of singles where JAX has no doubles; others as they are."""
-    if getattr(part, "dtype", None) != jnp.float64 or jnp.result_type(float) == jnp.float64:
-        return part
-    return part.astype(jnp.float32)
+    if getattr(array, "dtype", None) != jnp.float64 or jnp.result_type(float) == jnp.float64:
+        return array
+    return array.astype(jnp.float32)
 
 
 def full_like(location: Any, scale: float) -> Any:

@@ -71,13 +71,13 @@ class Bounds:
         return Bounds(min(ends) + shifts[0], max(ends) + shifts[1], open_ended)
 
 
-def value_range(part: Any) -> Range | None:
+def value_range(constant: Any) -> Range | None:
     """Return the smallest and the largest entry; None of a traced array."""
-    if isinstance(part, int | float):
-        return float(part), float(part)
-    xp = namespace(part)
+    if isinstance(constant, int | float):
+        return float(constant), float(constant)
+    xp = namespace(constant)
     try:
-        return float(xp.min(part)), float(xp.max(part))
+        return float(xp.min(constant)), float(xp.max(constant))
     except (RuntimeError, TypeError):  # torch and JAX: a traced array has no values
         return None
 
@@ -242,22 +242,22 @@ class Scaled(PreimagesFromParts, Activation):
 
     def with_arrays_moved(self, move: Move, shape: tuple[int, ...]) -> Scaled:
         """Return the function with its arrays rearranged."""
-        scale, shift = (_part_moved(part, move, shape) for part in (self.scale, self.shift))
+        scale, shift = (_constant_moved(part, move, shape) for part in (self.scale, self.shift))
         inner = with_arrays_moved(self.inner, move, shape)
         return Scaled(inner, scale, shift, self.policy, self.traced_are_positive)
 
 
-def not_negative(part: Any) -> Any:
+def not_negative(constant: Any) -> Any:
     """Return a traced array with NaN in the place of negative entries; other parts as they are."""
-    if value_range(part) is not None:
-        return part
-    return namespace(part).where(part >= 0, part, math.nan)
+    if value_range(constant) is not None:
+        return constant
+    return namespace(constant).where(constant >= 0, constant, math.nan)
 
 
-def _part_moved(part: Any, move: Move, shape: tuple[int, ...]) -> Any:
-    if not len(getattr(part, "shape", ())):
-        return part
-    return move(namespace(part).broadcast_to(part, shape))
+def _constant_moved(constant: Any, move: Move, shape: tuple[int, ...]) -> Any:
+    if not len(getattr(constant, "shape", ())):
+        return constant
+    return move(namespace(constant).broadcast_to(constant, shape))
 
 
 @dataclass(frozen=True, eq=False)

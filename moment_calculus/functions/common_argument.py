@@ -18,7 +18,7 @@ def as_composition(function: Fused, policy: RecognitionPolicy) -> Any:
         return function
     first, *others = map(_arguments, function.parts)
     for argument in first:
-        if all(any(argument is other for other in found) for found in others):
+        if all(any(argument is other for other in candidates) for candidates in others):
             outer = policy.recognised_function(_without(argument, function, policy))
             return function if isinstance(outer, Fused) else _composed(outer, argument, policy)
     return function
@@ -33,7 +33,9 @@ def _arguments(function: Any) -> list[Any]:
     if not isinstance(function, Fused):
         return []
     first, *others = map(_arguments, function.parts)
-    shared = [g for g in first if all(any(g is other for other in found) for found in others)]
+    shared = [
+        g for g in first if all(any(g is other for other in candidates) for candidates in others)
+    ]
     return [function, *shared]
 
 

@@ -255,7 +255,7 @@ def joint_power_mean(observed: Sequence[ObservedSite], alpha: float, datum: Sequ
     total: Any = sum(_zeros_of(site, tuple(datum)) for site in observed if not site.has_weight)
     for group in _groups(counted) if alpha else ([site] for site in counted):
         for site, terms in _terms(group, alpha, tuple(datum)):
-            total = total + _of_data(site, terms, tuple(datum))
+            total = total + _sum_to_data(site, terms, tuple(datum))
     return total
 
 
@@ -278,7 +278,7 @@ def _zeros_of(site: ObservedSite, datum: tuple[int, ...]) -> Array:
     """Return zeros for a site that is excluded as a whole."""
     like = site.parameters[0].gaussian.mean if site.parameters else site.expected()
     zeros = namespace(like).zeros(site.shape, dtype=like.dtype, device=device(like))
-    return _of_data(site, zeros, datum)
+    return _sum_to_data(site, zeros, datum)
 
 
 def _groups(observed: list[ObservedSite]) -> list[list[ObservedSite]]:
@@ -299,7 +299,7 @@ def _share(one: ObservedSite, other: ObservedSite) -> bool:
     )
 
 
-def _of_data(site: ObservedSite, terms: Array, datum: tuple[int, ...]) -> Array:
+def _sum_to_data(site: ObservedSite, terms: Array, datum: tuple[int, ...]) -> Array:
     """Return the sums of terms over all axes but those of the data."""
     xp, rank = namespace(terms), len(terms.shape)
     dimensions = sorted(axis - site.events + rank for axis in datum)

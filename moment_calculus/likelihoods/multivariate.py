@@ -59,13 +59,13 @@ def multivariate_normal(value: Any, loc: Any, scale_tril: Any) -> Array:
     """
     residual = subtract(value, loc) if is_value(value) or is_value(loc) else value - loc
     if is_value(scale_tril):
-        distance, log_scale = _by_random_factor(residual, scale_tril)
+        distance, log_scale = _distance_by_random_factor(residual, scale_tril)
     else:
-        distance, log_scale = _by_factor(residual, scale_tril)
+        distance, log_scale = _distance_by_factor(residual, scale_tril)
     return -0.5 * (scale_tril.shape[-1] * LOG_2PI + distance) - log_scale
 
 
-def _by_factor(residual: Any, scale_tril: Array) -> tuple[Array, Array]:
+def _distance_by_factor(residual: Any, scale_tril: Array) -> tuple[Array, Array]:
     """Return E |S⁻¹ r|² and log |S| of a certain S."""
     xp = namespace(scale_tril)
     mean: Any = residual
@@ -77,7 +77,7 @@ def _by_factor(residual: Any, scale_tril: Array) -> tuple[Array, Array]:
     return distance + trace, xp.sum(xp.log(diagonal(scale_tril)), axis=-1)
 
 
-def _by_random_factor(residual: Any, scale_tril: Any) -> tuple[Array, Array]:
+def _distance_by_random_factor(residual: Any, scale_tril: Any) -> tuple[Array, Array]:
     """Return E |S⁻¹ r|² and E log |S| of a random S."""
     factor = require_factor(scale_tril)
     size = scale_tril.shape[-1]

@@ -115,9 +115,9 @@ def infinite_where_undefined(
     return [infinite_where(falls_below(parameter, limit), part) for part, limit in bounds]
 
 
-def infinite_where(condition: Any, part: Array, value: float = math.inf) -> Array:
-    """Return ``part`` with ``value`` where a condition holds; False means nowhere."""
-    return part if condition is False else namespace(part).where(condition, value, part)
+def infinite_where(condition: Any, array: Array, value: float = math.inf) -> Array:
+    """Return ``array`` with ``value`` where a condition holds; False means nowhere."""
+    return array if condition is False else namespace(array).where(condition, value, array)
 
 
 QUANTILE_POINTS = 2048
@@ -137,8 +137,10 @@ def quantile_of_mean(
         certain = mean(*arguments)
         return namespace(certain).stack([certain for _ in levels])
     values = mean(*draw_arguments(arguments, QUANTILE_POINTS, _noise(drivers)))
-    found = empirical_quantile(values, levels)
-    return found if len(drivers.gaussians) > 1 else _exact(mean, drivers, levels, values, found)
+    empirical = empirical_quantile(values, levels)
+    if len(drivers.gaussians) > 1:
+        return empirical
+    return _exact(mean, drivers, levels, values, empirical)
 
 
 def _noise(drivers: Drivers) -> Callable[[tuple[int, ...]], Array]:
@@ -152,9 +154,13 @@ def _noise(drivers: Drivers) -> Callable[[tuple[int, ...]], Array]:
 
 
 def _exact(
-    mean: Callable[..., Array], drivers: Drivers, levels: np.ndarray, values: Array, found: Array
+    mean: Callable[..., Array],
+    drivers: Drivers,
+    levels: np.ndarray,
+    values: Array,
+    empirical: Array,
 ) -> Array:
-    """Return the function at its Gaussian's quantiles if monotone, else ``found``."""
+    """Return the function at its Gaussian's quantiles if monotone, else ``empirical``."""
     xp, (driver,) = namespace(values), drivers.gaussians
     steps = ndtri(levels).reshape((-1,) + (1,) * len(driver.shape))
     centre, scale = to_float64(driver.mean), to_float64(driver.variance) ** 0.5
@@ -162,7 +168,7 @@ def _exact(
     reached = mean(*drivers.at([centre + scale * constants(ends, centre)]))
     upward, downward = reached[: len(levels), ...], reached[len(levels) :, ...]
     rises = values[1:, ...] - values[:-1, ...]
-    falling = xp.where(xp.all(rises <= 0, axis=0), downward, found)
+    falling = xp.where(xp.all(rises <= 0, axis=0), downward, empirical)
     exact = xp.where(xp.all(rises >= 0, axis=0), upward, falling)
     return cast_clipped(exact, driver.mean)
 
@@ -409,17 +415,17 @@ def _variance_of_exp(loc: Array, scale: Any) -> Array:
     return namespace(mean).expm1(square) * mean * mean
 
 
-def _infinite_where_steep(part: Array, scale: Any, limit: float) -> Array:
+def _infinite_where_steep(array: Array, scale: Any, limit: float) -> Array:
     if not is_value(scale):
-        return part
+        return array
     xp, slopes = (
-        namespace(part),
+        namespace(array),
         [limit_slope / INFINITE_DISTANCE for limit_slope in limits_at_infinity(scale)],
     )
     steep = xp.maximum(*slopes) >= limit
     random = scale.base.variance > 0 if isinstance(scale, Deferred) else scale.variance > 0
     diverges = random & steep
-    return infinite_where(diverges, part)
+    return infinite_where(diverges, array)
 
 
 def _log_normal_log_predictive(value: Array, *, loc: Any, scale: Any) -> Array:

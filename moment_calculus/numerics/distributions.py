@@ -55,12 +55,12 @@ def invert_increasing(
     # The function is called only here, to save JAX's compile time.
     def step(search: _Search) -> _Search:
         x = xp.minimum(xp.maximum(search.next_point(xp, centre), lower), upper)
-        found = increasing(x)
-        excess, close = found - levels, xp.abs(found - levels) <= slack
+        cumulative = increasing(x)
+        excess, close = cumulative - levels, xp.abs(cumulative - levels) <= slack
         gap = 0 * excess  # without gaps there is no chord, and the bracket is halved
         if continuous:
-            excess = gap = _deviations(xp.astype(found, levels.dtype)) - targets
-            close = close | is_level(found, levels)
+            excess = gap = _deviations(xp.astype(cumulative, levels.dtype)) - targets
+            close = close | is_level(cumulative, levels)
         return search.update(xp, x, excess, gap, close, (x <= lower, x >= upper))
 
     zero = xp.zeros_like(centre)
@@ -69,11 +69,11 @@ def invert_increasing(
     return xp.where(search.phase == FAILED, math.nan, search.middle())
 
 
-def is_level(found: Array, levels: Array) -> Array:
+def is_level(actual: Array, levels: Array) -> Array:
     """Tell where normal quantiles of found levels are those of the levels, but for rounding."""
-    xp = namespace(found)
-    least = 2e-6 if float(xp.finfo(found.dtype).eps) > 1e-10 else 1e-10
-    return xp.abs(_deviations(xp.astype(found, levels.dtype)) - _deviations(levels)) < least
+    xp = namespace(actual)
+    least = 2e-6 if float(xp.finfo(actual.dtype).eps) > 1e-10 else 1e-10
+    return xp.abs(_deviations(xp.astype(actual, levels.dtype)) - _deviations(levels)) < least
 
 
 def _deviations(levels: Array) -> Array:

@@ -350,11 +350,11 @@ def cond(
     return jax.lax.cond(condition, cheap, general, *arrays)
 
 
-def _masked_scatter(array: Array, part: Array, masks: Array) -> Array:
-    """Replace the elements of a NumPy or torch array at ``masks``; differentiable."""
+def _masked_scatter(array: Array, values: Array, mask: Array) -> Array:
+    """Replace the elements of a NumPy or torch array at ``mask``; differentiable."""
     if array_api_compat.is_torch_array(array):
-        return array.masked_scatter(masks, part)
-    array[masks] = part
+        return array.masked_scatter(mask, values)
+    array[mask] = values
     return array
 
 

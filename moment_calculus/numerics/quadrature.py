@@ -130,9 +130,9 @@ def standard_nodes(
         constants(part.reshape((1, -1) + (1,) * len(mean.shape)), mean) for part in legendre(points)
     )
     flat = (half.shape[0] * points, *mean.shape)  # no -1, for arrays without elements
-    found = xp.reshape(centre + half * panel_nodes, flat)
-    mass = xp.reshape(half * weights, flat) * xp.exp(-0.5 * found**2) / math.sqrt(2 * math.pi)
-    return found, mass
+    flat_nodes = xp.reshape(centre + half * panel_nodes, flat)
+    mass = xp.reshape(half * weights, flat) * xp.exp(-0.5 * flat_nodes**2) / math.sqrt(2 * math.pi)
+    return flat_nodes, mass
 
 
 def nodes(

@@ -209,11 +209,11 @@ class _Collected:
         here = np.flatnonzero(np.isin(self.chosen, block))
         where = np.searchsorted(block, self.chosen[here])
         for array, alone in zip(arrays, arrays_of(self.alone, self.axis), strict=True):
-            found, expected = to_numpy(array), to_numpy(alone)
+            actual, expected = to_numpy(array), to_numpy(alone)
             if self.axis is not None:
-                found = np.take(found, where, axis=self.axis)
+                actual = np.take(actual, where, axis=self.axis)
                 expected = np.take(expected, here, axis=self.axis)
-            if not is_close(found, expected):
+            if not is_close(actual, expected):
                 raise Interacting(f"those of site '{self.name}' depend on each other")
         if self.axis is not None or not self.arrays:
             # A copy: a view would keep all that the block was computed from.
@@ -240,44 +240,45 @@ def _joined_arrays(blocks: list[tuple[Array, ...]], count: int, axis: int) -> li
     ]
 
 
-def arrays_of(part: Any, axis: int | None) -> tuple[Array, ...]:
+def arrays_of(prediction: Any, axis: int | None) -> tuple[Array, ...]:
     """Return mean and variances of a prediction, or moments with covariances between features."""
-    if isinstance(part, PredictedSite):
-        return part.mean, part.epistemic_variance, part.aleatoric_variance
-    return part.mean, part.covariance if _has_covariance(part, axis) else part.variance
+    if isinstance(prediction, PredictedSite):
+        return prediction.mean, prediction.epistemic_variance, prediction.aleatoric_variance
+    spread = prediction.covariance if _has_covariance(prediction, axis) else prediction.variance
+    return prediction.mean, spread
 
 
-def _has_covariance(part: Moments, axis: int | None) -> bool:
-    return part.covariance is not None and axis != part.mean.ndim - 1
+def _has_covariance(moments: Moments, axis: int | None) -> bool:
+    return moments.covariance is not None and axis != moments.mean.ndim - 1
 
 
-def is_joint(part: Any, axis: int | None) -> bool:
+def is_joint(prediction: Any, axis: int | None) -> bool:
     """Return whether moments have covariances between rows, which blocks do not know."""
-    moments = not isinstance(part, PredictedSite)
-    return moments and part.covariance is not None and not _has_covariance(part, axis)
+    moments = not isinstance(prediction, PredictedSite)
+    return moments and prediction.covariance is not None and not _has_covariance(prediction, axis)
 
 
-def row_axis(name: str, part: Any, alone: Any, rows: int, few: int) -> int | None:
+def row_axis(name: str, prediction: Any, alone: Any, rows: int, few: int) -> int | None:
     """Return the axis of a site that has the rows; None if the site has none."""
-    shape, other = tuple(part.mean.shape), tuple(alone.mean.shape)
+    shape, other = tuple(prediction.mean.shape), tuple(alone.mean.shape)
     if shape == other:
         return None
     axes = [axis for axis, size in enumerate(shape) if other[axis : axis + 1] != (size,)]
     fits = len(shape) == len(other) and len(axes) == 1
     if not fits or (shape[axes[0]], other[axes[0]]) != (rows, few):
         raise Interacting(f"site '{name}' has the shape {shape} for {rows} rows")
-    if isinstance(part, PredictedSite):
-        elements, _, summed = part._axes
+    if isinstance(prediction, PredictedSite):
+        elements, _, summed = prediction._axes
         if axes[0] >= len(elements) - summed:
             raise Interacting(f"those of site '{name}' are one event")
     return axes[0]
 
 
-def is_close(found: np.ndarray, expected: np.ndarray) -> bool:
+def is_close(actual: np.ndarray, expected: np.ndarray) -> bool:
     """Return whether rows are equal but for rounding; of NaN where both are."""
     finite = np.abs(expected[np.isfinite(expected)])
     absolute = OF_LARGEST * float(finite.max(initial=0.0))
-    return np.allclose(found, expected, rtol=RELATIVE, atol=absolute, equal_nan=True)
+    return np.allclose(actual, expected, rtol=RELATIVE, atol=absolute, equal_nan=True)
 
 
 def _first_rows(array: Array, count: int, axis: int) -> Array:

@@ -180,9 +180,9 @@ def _restored_in_jax(kind: type[Moments], parts: list, attribute: Any) -> Moment
     return _restored(kind, [part if part is None else to_jax(part) for part in parts], attribute)
 
 
-def without_gradient(part: Any) -> Any:
+def without_gradient(tensor: Any) -> Any:
     """Return a copy of a tensor that has no gradient, and of a view no more than is seen."""
-    return part.detach().clone() if hasattr(part, "detach") else part
+    return tensor.detach().clone() if hasattr(tensor, "detach") else tensor
 
 
 def refuse_attribution(name: str) -> NoReturn:

@@ -90,8 +90,9 @@ class _Transform(Delegating):
         xp, random = namespace(mean), variance > 0
         spread = xp.where(random, variance, xp.ones_like(variance))
         centre, rest = self.mean(mean, spread), self.mean(-mean, spread)
-        found = self.variance(mean, spread, centre, rest)
-        return xp.where(random, centre, self.function(mean)), xp.where(random, found, 0 * found)
+        image_variance = self.variance(mean, spread, centre, rest)
+        image_variance = xp.where(random, image_variance, 0 * image_variance)
+        return xp.where(random, centre, self.function(mean)), image_variance
 
 
 # -------------------------------------------------------------------------------------------------
@@ -179,11 +180,11 @@ class _Larger:
         share = expit(SCALE * ratio)
         centre = other + (mean - other) * share + scale * pdf(ratio)
         if self.variance == "eq41":
-            found = variance * expit(ratio / FITTED) + spread * expit(-ratio / FITTED)
+            maximum_variance = variance * expit(ratio / FITTED) + spread * expit(-ratio / FITTED)
         else:
             own = ReLU().moments(ratio, namespace(ratio).ones_like(ratio))[1]
-            found = variance * own + spread * (own - cdf(ratio) + cdf(-ratio))
-        return centre, namespace(found).clip(found, min=0.0), share
+            maximum_variance = variance * own + spread * (own - cdf(ratio) + cdf(-ratio))
+        return centre, namespace(maximum_variance).clip(maximum_variance, min=0.0), share
 
     def of_values(self, left: Any, right: Any) -> Value:
         """Return it with the dependence that the expected derivatives give."""

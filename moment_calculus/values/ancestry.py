@@ -173,9 +173,9 @@ def from_inputs(value: Gaussian, key: str, kinds: Any, compute: Callable[..., An
         if _UNKNOWN in parts:
             waiting += [source for source in sources if key not in source.memo.arrays]
             continue
-        found = current.memo.arrays
-        if key not in found:
-            found[key] = compute(current, parts)
+        arrays = current.memo.arrays
+        if key not in arrays:
+            arrays[key] = compute(current, parts)
         waiting.pop()
     return value.memo.arrays[key]
 

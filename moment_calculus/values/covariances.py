@@ -73,20 +73,20 @@ class _Answers:
         """Return what was computed of a value, or NEW."""
         return self.own.get((value.serial, *key), value.memo.arrays.get(key, NEW))
 
-    def keep(self, value: Gaussian, key: tuple, found: Any) -> Any:
+    def keep(self, value: Gaussian, key: tuple, answer: Any) -> Any:
         """Return what was computed of a value, and remember it."""
-        if self._is_kept(value, found):
-            value.memo.arrays[key] = found
+        if self._is_kept(value, answer):
+            value.memo.arrays[key] = answer
         else:
-            self.own[(value.serial, *key)] = found
-        return found
+            self.own[(value.serial, *key)] = answer
+        return answer
 
-    def _is_kept(self, value: Gaussian, found: Any) -> bool:
+    def _is_kept(self, value: Gaussian, answer: Any) -> bool:
         # Backwards, what is left out depends on the way that a query has come. And a value must
         # not keep what is computed inside a function that JAX transforms later.
-        if value.propagation.is_backward or math.prod(getattr(found, "shape", ())) > LARGEST_KEPT:
+        if value.propagation.is_backward or math.prod(getattr(answer, "shape", ())) > LARGEST_KEPT:
             return False
-        return not hasattr(found, "shape") or trace_of(found) is trace_of(value.mean)
+        return not hasattr(answer, "shape") or trace_of(answer) is trace_of(value.mean)
 
 
 class Query:
@@ -124,11 +124,11 @@ class Query:
             swapped = self.cross(right, left)
             return None if swapped is None else transpose(swapped)
         key = ("covariance", right.serial, self.is_mixed)
-        found = self.answers.find(left, key)
-        if found is not NEW:
-            return found
-        found = _drop_leading_axes(self._covariance(left, right), left, right)
-        return self.answers.keep(left, key, found)
+        answer = self.answers.find(left, key)
+        if answer is not NEW:
+            return answer
+        answer = _drop_leading_axes(self._covariance(left, right), left, right)
+        return self.answers.keep(left, key, answer)
 
     def _covariance(self, newer: Gaussian, older: Gaussian) -> Array | None:
         if not overlap(newer, older):
@@ -169,12 +169,12 @@ class Query:
     def second_order(self, product: Gaussian, other: Gaussian) -> Array | float | None:
         """Return the covariance of (x − E x)(y − E y), for a product x·y, with another value."""
         key = ("second order", product.serial)
-        found = self.answers.find(other, key)
-        if found is not NEW:
-            return found
+        answer = self.answers.find(other, key)
+        if answer is not NEW:
+            return answer
         plain = Query(self.answers, bends=self.bends)
-        found = 0.0 if self.precedes(other, product) else plain._pairs(product, other)
-        return self.answers.keep(other, key, found)
+        answer = 0.0 if self.precedes(other, product) else plain._pairs(product, other)
+        return self.answers.keep(other, key, answer)
 
     def _pairs(self, left: Gaussian, right: Gaussian) -> Array | float | None:
         step = right.step

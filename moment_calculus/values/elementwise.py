@@ -136,10 +136,10 @@ class Affine(OfOneSource, KnowsLags, Rewritable, Switched):
         change = lambda part: apply(affine(part, self.scale, self.shift))  # noqa: E731
         return function_first(self.source, change)
 
-    def branches(self, value: Gaussian, parts: Any) -> Any:
+    def branches(self, value: Gaussian, input_branches: Any) -> Any:
         """Return the branches of x, scaled and shifted."""
         change = lambda branch: affine_of_any(branch, self.scale, self.shift)  # noqa: E731
-        return None if parts[0] is None else parts[0].map(change)
+        return None if input_branches[0] is None else input_branches[0].map(change)
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """Return the affine image of x as a vector."""

@@ -49,7 +49,7 @@ class KnowsLags(Step):
 class Switched(Step):
     """Step of a value that may be switched by a random mask, see :mod:`.ancestry`."""
 
-    def branches(self, value: Any, parts: Any) -> Any:
+    def branches(self, value: Any, input_branches: Any) -> Any:
         """The :class:`.Branches` of the value, given those of each input, or None for none."""
         raise NotImplementedError
 

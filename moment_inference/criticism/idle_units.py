@@ -75,9 +75,9 @@ def not_given(parameter: str, weights: Mapping[str, Any]) -> ValueError:
     )
 
 
-def no_chain(part: object, allowed: str) -> TypeError:
+def no_chain(layer: object, allowed: str) -> TypeError:
     """Return the error for a network that is no chain of linear layers and activations."""
     return TypeError(
-        f"{type(part).__name__}: units are left out of {allowed}, where each hidden unit is one "
+        f"{type(layer).__name__}: units are left out of {allowed}, where each hidden unit is one "
         "output of a linear layer; use report.weights for other networks"
     )

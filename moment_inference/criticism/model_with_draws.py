@@ -231,10 +231,10 @@ def other_latent_sites(missing: Iterable[str], draws: Iterable[str]) -> ValueErr
     )
 
 
-def part_of_plate(plate: str, part: int, size: int, where: str) -> ValueError:
-    """Return the error for ``part`` of the ``size`` rows of a plate."""
+def part_of_plate(plate: str, rows: int, size: int, where: str) -> ValueError:
+    """Return the error for ``rows`` of the ``size`` rows of a plate."""
     return ValueError(
-        f"the model takes {part} of the {size} elements of the plate '{plate}', which count whole "
+        f"the model takes {rows} of the {size} elements of the plate '{plate}', which count whole "
         f"here, and its arguments are not of that length ({where}): pass all rows of the data"
     )
 

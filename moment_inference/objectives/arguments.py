@@ -94,18 +94,18 @@ def _inside(name: str, part: Any, made: Callable[[str, Any], Any]) -> Any:
     return part
 
 
-def _as_numpy(part: Any) -> np.ndarray:
-    if hasattr(part, "detach"):  # a tensor that may need gradients, or be on a device
-        part = part.detach().cpu()
-    if hasattr(part, "to_numpy"):  # a column of a frame
-        return part.to_numpy()
-    return np.asarray(part)
+def _as_numpy(argument: Any) -> np.ndarray:
+    if hasattr(argument, "detach"):  # a tensor that may need gradients, or be on a device
+        argument = argument.detach().cpu()
+    if hasattr(argument, "to_numpy"):  # a column of a frame
+        return argument.to_numpy()
+    return np.asarray(argument)
 
 
-def _has_fractions(part: Any) -> bool:
-    if isinstance(part, list):
-        return any(map(_has_fractions, part))
-    return isinstance(part, float | np.floating)
+def _has_fractions(argument: Any) -> bool:
+    if isinstance(argument, list):
+        return any(map(_has_fractions, argument))
+    return isinstance(argument, float | np.floating)
 
 
 def _rows(parts: Iterable[Any]) -> set[int]:

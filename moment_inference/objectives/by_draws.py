@@ -339,14 +339,14 @@ def warn_unless_confirmed(result: ByDraws) -> None:
     """Warn of a loss that draws do not confirm, at the user's line."""
     if result.answer in (AGREES, NOT_RUN):
         return
-    found = "an approximation on the way is off, and the optimum may be too"
+    cause = "an approximation on the way is off, and the optimum may be too"
     if result.answer == CANNOT_TELL:
-        found = (
+        cause = (
             "they are neither close enough to confirm it nor far enough to refute it, or too few, "
             "or their tail is too heavy"
         )
     warn_user(
-        f"the loss is {result}: {found}; use {result.note}; moment_accuracy shows which layer is "
+        f"the loss is {result}: {cause}; use {result.note}; moment_accuracy shows which layer is "
         "off, by_draws=False leaves this check out",
         LossByDrawsWarning,
     )

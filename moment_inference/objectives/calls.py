@@ -294,18 +294,18 @@ class Calls:
                 "DeterministicELBO(), BBAlphaELBO() or one of the framework's own"
             )
 
-    def _check_datum(self, verb: str, part: Any) -> None:
+    def _check_datum(self, verb: str, datum: Any) -> None:
         """Raise TypeError for a guide or an objective among the model's arguments."""
-        found = kinds(part) | ({"Fit"} if isinstance(part, Fit) else set())
+        found = kinds(datum) | ({"Fit"} if isinstance(datum, Fit) else set())
         if found & GUIDES:
             raise TypeError(
-                f"{verb} got a second guide, {named(part)}, among the model's arguments: pass one "
+                f"{verb} got a second guide, {named(datum)}, among the model's arguments: pass one "
                 "guide after the model, then the data"
             )
         if found:
             option = "objective=" if "ELBO" in found else "start=" if "Fit" in found else "name"
             raise TypeError(
-                f"{verb} got {named(part)} among the model's arguments: pass it by {option}, and "
+                f"{verb} got {named(datum)} among the model's arguments: pass it by {option}, and "
                 "only data after the guide"
             )
 

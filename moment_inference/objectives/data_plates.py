@@ -162,8 +162,8 @@ class ObservedPlates(NamedTuple):
 
     def description(self) -> str:
         """Describe the plates for a message."""
-        found = (f"'{plate.name}' of {plate.size} elements" for plate in self.plates)
-        return f"plate {', '.join(found)}" if self.plates else f"no plate, of shape {self.shape}"
+        names = (f"'{plate.name}' of {plate.size} elements" for plate in self.plates)
+        return f"plate {', '.join(names)}" if self.plates else f"no plate, of shape {self.shape}"
 
 
 def check_rows_are_data(weights: Mapping[str, Any], observed: Mapping[str, ObservedPlates]) -> None:

@@ -229,9 +229,9 @@ class Diagnosis(Observations):
         """Return the shapes of latent sites where each row of the arguments comes twice."""
         twice = np.tile(np.arange(rows), 2)
 
-        def repeated(part: Any) -> Any:
-            is_of_rows = isinstance(part, self.own) and [*getattr(part, "shape", ())][:1] == [rows]
-            return part[twice] if is_of_rows else part
+        def repeated(leaf: Any) -> Any:
+            is_of_rows = isinstance(leaf, self.own) and [*getattr(leaf, "shape", ())][:1] == [rows]
+            return leaf[twice] if is_of_rows else leaf
 
         return shapes_of(self.latent_sites(model, *self.mapped((args, kwargs), repeated)))
 

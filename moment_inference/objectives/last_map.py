@@ -16,8 +16,8 @@ from moment_calculus.values import Deferred, Gaussian, Value
 
 def sites_to_draw(parameters: Iterable[Value], latent: Collection[str]) -> frozenset[str]:
     """Return the sites before the last random map; none where all ``latent`` are, or none is."""
-    found = sites_before_the_last_map(parameters)
-    return found if found and found < frozenset(latent) else frozenset()
+    sites = sites_before_the_last_map(parameters)
+    return sites if sites and sites < frozenset(latent) else frozenset()
 
 
 def sites_before_the_last_map(parameters: Iterable[Value]) -> frozenset[str] | None:

@@ -68,7 +68,7 @@ class Posteriors(ABC):
         """Return a parameter, if it is random as a value of the calculus."""
 
     @abstractmethod
-    def random_parameters(self, part: Any) -> Sequence[Any]:
+    def random_parameters(self, distribution: Any) -> Sequence[Any]:
         """Return the random values inside a distribution, or inside transforms."""
 
     @abstractmethod

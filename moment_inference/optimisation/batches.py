@@ -172,16 +172,16 @@ def rows_of(parts: Any, whole: bool = True) -> int | None:
     return next((shape[0] for _, shape in leaves if shape), None)
 
 
-def _rows_in(part: Any) -> Iterator[tuple[str, tuple[int, ...] | None]]:
+def _rows_in(argument: Any) -> Iterator[tuple[str, tuple[int, ...] | None]]:
     """Yield the kind of every leaf, and its shape if it is an array."""
-    if isinstance(part, Mapping):
-        part = list(part.values())
-    if isinstance(part, tuple | list):
-        for item in part:
+    if isinstance(argument, Mapping):
+        argument = list(argument.values())
+    if isinstance(argument, tuple | list):
+        for item in argument:
             yield from _rows_in(item)
-    elif part is not None:
-        shape = getattr(part, "shape", None)
-        yield type(part).__name__, None if shape is None else tuple(shape)
+    elif argument is not None:
+        shape = getattr(argument, "shape", None)
+        yield type(argument).__name__, None if shape is None else tuple(shape)
 
 
 # Samplers of torch whose order is fixed or follows from a generator.
@@ -289,14 +289,16 @@ class Rewinding:
 
 def _samplers(loader: Any) -> list[Any]:
     batches = getattr(loader, "batch_sampler", None)
-    found = [getattr(loader, "sampler", None), getattr(batches, "sampler", None)]
-    return [sampler for sampler in found if sampler is not None]
+    samplers = [getattr(loader, "sampler", None), getattr(batches, "sampler", None)]
+    return [sampler for sampler in samplers if sampler is not None]
 
 
 def _generators(loader: Any) -> list[Any]:
     """Return the generators of a loader and of its samplers, each once."""
-    found = [getattr(part, "generator", None) for part in (loader, *_samplers(loader))]
-    return [*{id(generator): generator for generator in found if generator is not None}.values()]
+    generators = [getattr(part, "generator", None) for part in (loader, *_samplers(loader))]
+    return [
+        *{id(generator): generator for generator in generators if generator is not None}.values()
+    ]
 
 
 def _keeps_state(loader: Any) -> bool:

@@ -253,12 +253,12 @@ class CorrectedPredictions:
 
 def _random_parameters(program: Program, sites: Mapping[str, Site]) -> dict[str, RandomParameters]:
     """Return the Gaussians of every site that has random parameters."""
-    found = {name: program.random_parameters(site) for name, site in sites.items()}
+    parameters = {name: program.random_parameters(site) for name, site in sites.items()}
     return {
         name: RandomParameters(
             [value for value, _ in parts],
             [1 if isinstance(value, Composite) else axes for value, axes in parts],
         )
-        for name, parts in found.items()
+        for name, parts in parameters.items()
         if parts
     }

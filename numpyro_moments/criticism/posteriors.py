@@ -125,9 +125,9 @@ def posterior_of(
         args, named = in_jax((args, dict(named)), precision.double)
     program = Program(model, posterior, args, dict(named), params or {})
     if response:
-        return _of_response(posterior, program, keys)
+        return _response_source(posterior, program, keys)
     if isinstance(posterior, MCMC):
-        return _of_chains(posterior, program, keys)
+        return _chains_source(posterior, program, keys)
     if not callable(posterior):
         raise posterior_type_error(posterior, "NumPyro")
     if params is None:
@@ -140,7 +140,7 @@ def posterior_of(
     return NumPyroPosterior(program, Precision.of(params), keys, draws, posterior)
 
 
-def _of_response(response: LinearResponse, program: Program, keys: Keys) -> NumPyroPosterior:
+def _response_source(response: LinearResponse, program: Program, keys: Keys) -> NumPyroPosterior:
     trained: Any = response.problem.program
 
     def draws(count: int, key: Any) -> Draws:
@@ -194,7 +194,7 @@ def _without_density(program: Program, key: Any) -> str:
     return ""
 
 
-def _of_chains(chains: MCMC, program: Program, keys: Keys) -> NumPyroPosterior:
+def _chains_source(chains: MCMC, program: Program, keys: Keys) -> NumPyroPosterior:
     if chains.last_state is None:
         raise missing_chains_error()
     draws = lambda count, key: _chain_draws(chains, program)  # noqa: E731

@@ -232,11 +232,14 @@ def _constant_folding(equation: Any, operands: list[Any]) -> Any:
     return jax.ensure_compile_time_eval()
 
 
-def _is_small(part: Any) -> bool:
+def _is_small(variable: Any) -> bool:
     """Return whether a variable is a number or an index array."""
     # Rules must see whether an index array repeats an element.
-    index = not jnp.issubdtype(part.aval.dtype, jnp.inexact) and part.aval.size <= _LARGEST_INDEX
-    return index or part.aval.size <= 1
+    index = (
+        not jnp.issubdtype(variable.aval.dtype, jnp.inexact)
+        and variable.aval.size <= _LARGEST_INDEX
+    )
+    return index or variable.aval.size <= 1
 
 
 def _keeps_shape(equation: Any, operands: Sequence[Any]) -> bool:

@@ -168,7 +168,7 @@ def _expected(name: str, fn: Any, value: Any) -> jax.Array:
     rule = EXPECTED_LOG_PROB.function_for(fn)
     if rule is not None:
         return jnp.broadcast_to(rule(on_arrays(fn), value), shape)
-    if (log_prob := _of_image(name, fn, value)) is not None:
+    if (log_prob := _log_density_of_image(name, fn, value)) is not None:
         return log_prob
     if fn.event_dim or not _is_univariate(value):
         sites = frozenset().union(*(leaf.sites for leaf in random_leaves(fn)))
@@ -178,7 +178,7 @@ def _expected(name: str, fn: Any, value: Any) -> jax.Array:
     return UNIVARIATE.expected(fn, value)
 
 
-def _of_image(name: str, fn: Any, value: Any) -> jax.Array | None:
+def _log_density_of_image(name: str, fn: Any, value: Any) -> jax.Array | None:
     """Return E_q[log p] of an ordered vector or a correlation matrix; None of other values."""
     if not isinstance(fn, dist.TransformedDistribution):
         return None
@@ -279,7 +279,7 @@ def observed(
         tuple(joint_powers.Parameter.of(leaf, len(base.batch_shape)) for leaf in random),
         weights,
         partial(evaluate, name, base, value),
-        partial(_of_power, name, base, value),
+        partial(_log_power, name, base, value),
         _normal(base, value),
         plates,
     )
@@ -300,7 +300,7 @@ def _normal(base: Any, value: Any) -> tuple[Any, Any, Any] | None:
     return value, base.loc, base.scale
 
 
-def _of_power(name: str, fn: Any, value: Any, power: Any) -> jax.Array:
+def _log_power(name: str, fn: Any, value: Any, power: Any) -> jax.Array:
     sites = frozenset().union(*(leaf.sites for leaf in random_leaves(fn)))
     rule = TABLES.rule_of_power(name, fn, sites)
     result = rule(on_arrays(fn), value, power)

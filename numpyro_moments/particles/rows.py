@@ -76,8 +76,8 @@ def _axes_through_program(program: Jaxpr, axes: Axes) -> list[int | None]:
         return None if private_apis.is_constant(variable) else axis_of.get(variable)
 
     for equation in program.eqns:
-        found = axes_after(equation, [read(variable) for variable in equation.invars])
-        axis_of.update(zip(equation.outvars, found, strict=True))
+        result_axes = axes_after(equation, [read(variable) for variable in equation.invars])
+        axis_of.update(zip(equation.outvars, result_axes, strict=True))
     return [read(variable) for variable in program.outvars]
 
 
@@ -120,21 +120,21 @@ def _pad(equation: Any, axes: Axes) -> int:
 def _dot(equation: Any, axes: Axes) -> int:
     """Return the axis of the rows, which is of the batch or free; contracted rows would mix."""
     contracted, batches = equation.params["dimension_numbers"]
-    found = set()
+    result_axes = set()
     sizes = [len(variable.aval.shape) for variable in equation.invars]
     for side, axis in enumerate(axes):
         if axis is None:
             continue
         if axis in batches[side]:
-            found.add(tuple(batches[side]).index(axis))
+            result_axes.add(tuple(batches[side]).index(axis))
             continue
         bound = (*batches[side], *contracted[side])
         free = [dimension for dimension in range(sizes[side]) if dimension not in bound]
         other = sizes[0] - len(batches[0]) - len(contracted[0]) if side else 0
-        found.add(
+        result_axes.add(
             _axis_unless(axis not in free, len(batches[side]) + other) + _index_or_zero(free, axis)
         )
-    return _axis_unless(len(found) > 1, found.pop())
+    return _axis_unless(len(result_axes) > 1, result_axes.pop())
 
 
 def _index_or_zero(dimensions: list[int], axis: int) -> int:

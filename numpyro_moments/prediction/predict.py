@@ -255,12 +255,12 @@ def _batch_shape(fn: Any) -> tuple[int, ...]:
     return (len(jax.tree.leaves(fn)[0]), *fn.batch_shape)
 
 
-def _aligned(part: Any, fn: Any) -> Any:
+def _aligned(distribution: Any, fn: Any) -> Any:
     """Return an inner distribution with axes of size one that it lacks."""
-    missing = len(fn.batch_shape) - len(part.batch_shape)
+    missing = len(fn.batch_shape) - len(distribution.batch_shape)
     if missing <= 0:
-        return part
-    new = jax.tree.map(lambda leaf: jnp.expand_dims(leaf, range(1, 1 + missing)), part)
+        return distribution
+    new = jax.tree.map(lambda leaf: jnp.expand_dims(leaf, range(1, 1 + missing)), distribution)
     for each in distributions_in(new):
         each._batch_shape = (1,) * missing + each.batch_shape
     return new

@@ -266,10 +266,10 @@ def _call(changed: Callable, pixel: bool, plain: Callable, layer: Any, x: jax.Ar
             "a single pixel does not go through a pool or the like: give mean and variance in the "
             "shape of one datum, with all its positions"
         )
-    return changed(layer, _of_pixel(plain, layer, x) if pixel else plain(layer, x))
+    return changed(layer, _apply_to_pixel(plain, layer, x) if pixel else plain(layer, x))
 
 
-def _of_pixel(plain: Callable, layer: Any, x: jax.Array) -> jax.Array:
+def _apply_to_pixel(plain: Callable, layer: Any, x: jax.Array) -> jax.Array:
     """Apply a layer to pixels with the moments of x, as many as one output sees."""
     if isinstance(layer, nnx.Linear):
         count = statistics.copies_for("nnx.Linear", layer.in_features, x.shape[-1])

@@ -19,10 +19,10 @@ def stored(name: str, fn: Any) -> bytes:
     return as_bytes(name, fn, values, _reduce)
 
 
-def _reduce(part: Any) -> Any:
+def _reduce(array: Any) -> Any:
     """Return what to pickle of an array, so that it keeps its precision when it is read."""
     # JAX's class of literals, one of NumPy's arrays, pickles only once.
-    is_literal = isinstance(part, np.ndarray) and type(part) is not np.ndarray
-    if is_literal or isinstance(part, jax.Array):
-        return jnp.asarray, (np.array(part),)
+    is_literal = isinstance(array, np.ndarray) and type(array) is not np.ndarray
+    if is_literal or isinstance(array, jax.Array):
+        return jnp.asarray, (np.array(array),)
     return NotImplemented

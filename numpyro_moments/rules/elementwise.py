@@ -30,12 +30,12 @@ BINARY: dict[str, tuple[Callable[[Any, Any], Any], str, tuple[type, ...]]] = {
 }
 
 
-def _of_two(operation: Callable[[Any, Any], Any]) -> Callable:
+def _binary_rule(operation: Callable[[Any, Any], Any]) -> Callable:
     return lambda x, y, **_: operation(x, y)
 
 
 for _primitive, (_binary, _spelling, _takes) in BINARY.items():
-    register_made(_primitive, _of_two(_binary), f"Serve {_spelling}.", takes=_takes)
+    register_made(_primitive, _binary_rule(_binary), f"Serve {_spelling}.", takes=_takes)
 
 
 @moment_rule("integer_pow")
@@ -68,7 +68,7 @@ PRIMITIVES = (
 )
 
 
-def _of_one(operation: ops.Operation) -> Callable:
+def _unary_rule(operation: ops.Operation) -> Callable:
     return lambda x, **_: operation.rule(x)
 
 
@@ -79,7 +79,9 @@ def _refused(primitive: str) -> Callable:
 for _primitive, _name in {**{n: n for n in PRIMITIVES.split()}, "logistic": "sigmoid"}.items():
     _operation = ops.FUNCTIONS[_name]
     register_made(
-        _primitive, _of_one(_operation), f"Serve the primitive ``{_primitive}``{_operation.remark}."
+        _primitive,
+        _unary_rule(_operation),
+        f"Serve the primitive ``{_primitive}``{_operation.remark}.",
     )
 for _name in ops.UNSUPPORTED:
     register_made(_name, _refused(_name), f"Refuse the primitive ``{_name}``, with the reason.")
@@ -90,7 +92,7 @@ def select(which: Any, *cases: Any) -> Any:
     """Serve ``jnp.where`` and ``jax.lax.select_n`` with two cases."""
     cases = tuple(_moments(case) for case in cases)
     if not isinstance(which, ops.Condition | ops.Bits):
-        return _by_certain(which, cases)
+        return _choose_by_certain(which, cases)
     if len(cases) == 2:
         other, chosen = cases
         if isinstance(which, ops.Bits):
@@ -109,7 +111,7 @@ def _moments(case: Any) -> Any:
     return case
 
 
-def _by_certain(which: Any, cases: tuple[Any, ...]) -> Any:
+def _choose_by_certain(which: Any, cases: tuple[Any, ...]) -> Any:
     if isinstance(which, np.ndarray) and which.size and (which == which.flat[0]).all():
         return cases[int(which.flat[0])]
     if len(cases) != 2:

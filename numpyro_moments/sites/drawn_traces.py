@@ -180,10 +180,10 @@ def _evaluated_site(site: dict, parts: dict, dims: set[int] | None) -> dict:
     return {**site, **jax.tree.map(_as_moments, parts, is_leaf=_is_special)}
 
 
-def _as_array(part: Any) -> Any:
+def _as_array(operand: Any) -> Any:
     """Return the array of a part, which is drawn if necessary; rows may have their own noise."""
-    part = draw_operand(part)
-    return part.array if isinstance(part, Rows) else part
+    operand = draw_operand(operand)
+    return operand.array if isinstance(operand, Rows) else operand
 
 
 def _site_terms(terms: Any, dims: set[int] | None) -> jax.Array:
@@ -196,13 +196,13 @@ def _site_terms(terms: Any, dims: set[int] | None) -> jax.Array:
     return terms.array
 
 
-def _is_special(part: Any) -> bool:
-    return isinstance(part, Undrawn | UndrawnRows | Rows)
+def _is_special(operand: Any) -> bool:
+    return isinstance(operand, Undrawn | UndrawnRows | Rows)
 
 
-def _as_moments(part: Any) -> Any:
+def _as_moments(operand: Any) -> Any:
     """Return the moments of an undrawn site, the draw of a moved one, and others unchanged."""
-    if isinstance(part, Undrawn) and not part.moves:
+    if isinstance(operand, Undrawn) and not operand.moves:
         # The terms of a masked site do not need its value.
-        return part.loc if isinstance(part.site, MaskedSite) else part.site.moments()
-    return require_array(part) if _is_special(part) else part
+        return operand.loc if isinstance(operand.site, MaskedSite) else operand.site.moments()
+    return require_array(operand) if _is_special(operand) else operand

@@ -52,8 +52,8 @@ class _Posteriors(Posteriors):
     def value(self, parameter: Any) -> Any:
         return parameter if is_random(parameter) else jnp.asarray(parameter)
 
-    def random_parameters(self, part: Any) -> list[Any]:
-        return random_leaves(part)
+    def random_parameters(self, distribution: Any) -> list[Any]:
+        return random_leaves(distribution)
 
     def is_one_to_one(self, transform: Any) -> bool:
         if isinstance(transform, transforms.AffineTransform):

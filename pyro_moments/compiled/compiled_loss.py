@@ -85,9 +85,9 @@ class CompiledLoss:
             key = (id(model), id(guide), self.settings(), signature, *_global_settings())
             if key in self.failed:
                 return None, []
-            found = self._captured(key, tensors)
-            if found is not None:
-                return found
+            capture = self._captured(key, tensors)
+            if capture is not None:
+                return capture
             with compilation():
                 return self._capture(key, tensors, model, guide, args, kwargs)
         except Uncapturable as reason:

@@ -102,20 +102,20 @@ def posterior_of(
     """Return the posterior of a guide, a result of ``fit``, a linear response or chains."""
     program = Program(model, posterior, args, dict(named))
     if isinstance(posterior, LinearResponse):
-        return _of_response(posterior, program)
+        return _response_source(posterior, program)
     if isinstance(posterior, MCMC):
-        return _of_chains(posterior, program, double)
+        return _chains_source(posterior, program, double)
     if isinstance(posterior, Fit):
         # The guide itself may be in another precision.
         with posterior.context() if posterior.context else nullcontext():
             fitted = program._replace(guide=posterior.guide, parameters=posterior.params)
-            return _of_guide(fitted)
+            return _guide_source(fitted)
     if not callable(posterior):
         raise posterior_type_error(posterior, "Pyro")
-    return _of_guide(program)
+    return _guide_source(program)
 
 
-def _of_response(response: LinearResponse, program: Program) -> PyroPosterior:
+def _response_source(response: LinearResponse, program: Program) -> PyroPosterior:
     context: Any = response.problem.program.evaluation
 
     def draws(count: int) -> Draws:
@@ -131,7 +131,7 @@ def _in_precision(program: Program, double: bool) -> Program:
     return program._replace(args=to_float64(program.args), kwargs=to_float64(program.kwargs))
 
 
-def _of_guide(program: Program) -> PyroPosterior:
+def _guide_source(program: Program) -> PyroPosterior:
     guide, params = program.guide, program.parameters
     bind(guide, program.model)
     double = has_float64(guide) if params is None else _is_double(params)
@@ -191,7 +191,7 @@ def guide_nodes(program: Program) -> dict[str, Any]:
     return prune_subsample_sites(poutine.trace(guide).get_trace(*args, **named)).nodes
 
 
-def _of_chains(chains: MCMC, program: Program, double: bool) -> PyroPosterior:
+def _chains_source(chains: MCMC, program: Program, double: bool) -> PyroPosterior:
     if chains._samples is None:
         raise missing_chains_error()
     samples = chains.get_samples()

@@ -104,8 +104,8 @@ def smaller_network(net: nn.Sequential, report: PruningReport) -> nn.Sequential:
         raise idle_units.no_chain(unknown[0] if unknown else net, CHAIN)
     chains = [nn.Sequential(*parts[a + 1 : b]).eval() for a, b in itertools.pairwise(linear)]
     layers = [_layer(str(index), parts[index], report) for index in linear]
-    found = {site for _, sites in layers for site in sites if site}
-    if not found:
+    named_sites = {site for _, sites in layers for site in sites if site}
+    if not named_sites:
         names = [f"{index}.{name}" for index in linear for name in ("weight", "bias")]
         raise idle_units.no_sites_of(names, report.weights)
     smaller = idle_units.without_idle_units(

@@ -42,14 +42,14 @@ class _Given(Messenger):
 
 def _derivatives(value: torch.Tensor, shift: torch.Tensor, order: int) -> list[torch.Tensor]:
     """Return derivatives of a value by a number, which can be differentiated further."""
-    found: list[torch.Tensor] = []
+    derivatives: list[torch.Tensor] = []
     for _ in range(order):
         slope = None
         if value.requires_grad:
             (slope,) = torch.autograd.grad(value, shift, create_graph=True, allow_unused=True)
         value = torch.zeros_like(shift) if slope is None else slope
-        found.append(value)
-    return found
+        derivatives.append(value)
+    return derivatives
 
 
 @dataclass(frozen=True)

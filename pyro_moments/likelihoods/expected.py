@@ -145,7 +145,7 @@ def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
     rule = EXPECTED_LOG_PROB.function_for(fn)
     if rule is not None:
         return explain_precision(rule, fn, value)
-    if (log_prob := _of_image(name, fn, value)) is not None:
+    if (log_prob := _log_density_of_image(name, fn, value)) is not None:
         return log_prob
     if fn.event_dim or not _is_univariate(value):
         raise families.no_expected_log_prob(name, fn, EXPECTED_LOG_PROB, framework="Pyro")
@@ -161,7 +161,7 @@ def _evaluate_wrapped(name: str, fn: Any, value: Any) -> torch.Tensor:
     return inner.expand(fn.batch_shape)
 
 
-def _of_image(name: str, fn: Any, value: Any) -> torch.Tensor | None:
+def _log_density_of_image(name: str, fn: Any, value: Any) -> torch.Tensor | None:
     """Return E_q[log p] of an ordered vector or a correlation matrix; None of other values."""
     if not isinstance(fn, distributions.TransformedDistribution):
         return None
@@ -219,7 +219,7 @@ def observed(
         ),
         weights,
         partial(evaluate, name, base, value),
-        partial(_of_power, name, base, value),
+        partial(_log_power, name, base, value),
         _normal(base, value),
         plates,
     )
@@ -231,7 +231,7 @@ def _normal(base: Any, value: Any) -> tuple[Any, Any, Any] | None:
     return None
 
 
-def _of_power(name: str, fn: Any, value: Any, power: Any) -> torch.Tensor:
+def _log_power(name: str, fn: Any, value: Any, power: Any) -> torch.Tensor:
     sites = frozenset().union(*(tensor.value.sites for tensor in random_tensors(fn)))
     rule = TABLES.rule_of_power(name, fn, sites)
     return explain_precision(lambda fn, value: rule(fn, value, power), fn, value)

@@ -74,9 +74,9 @@ def with_plain_tensors(fn: Any, tensors: Mapping[int, torch.Tensor], shape: torc
     return _Copy(tensors, fn.batch_shape, shape).copy_part(fn)
 
 
-def with_random_tensors(part: Any, tensors: Mapping[int, MomentTensor]) -> Any:
+def with_random_tensors(distribution: Any, tensors: Mapping[int, MomentTensor]) -> Any:
     """Return a copy with other random tensors, by ``id``, and with certain ones detached."""
-    return _Exchange(tensors, torch.Size(), torch.Size()).copy_part(part)
+    return _Exchange(tensors, torch.Size(), torch.Size()).copy_part(distribution)
 
 
 def settled_parameters(fn: Any) -> Any:
@@ -184,14 +184,16 @@ class _Settled(_Exchange):
 _SCALE_TRIL = "_unbroadcasted_scale_tril"  # it may lack the batch axes
 
 
-def tensors_of(part: Any) -> list[torch.Tensor]:
+def tensors_of(distribution: Any) -> list[torch.Tensor]:
     """Return all tensors inside a distribution, or part of one, in a fixed order."""
-    if isinstance(part, torch.Tensor):
-        return [part]
-    if isinstance(part, Distribution | Transform):
-        part = [attribute for name, attribute in vars(part).items() if name != "_inv"]
-    if isinstance(part, tuple | list):
-        return [tensor for item in part for tensor in tensors_of(item)]
+    if isinstance(distribution, torch.Tensor):
+        return [distribution]
+    if isinstance(distribution, Distribution | Transform):
+        distribution = [
+            attribute for name, attribute in vars(distribution).items() if name != "_inv"
+        ]
+    if isinstance(distribution, tuple | list):
+        return [tensor for item in distribution for tensor in tensors_of(item)]
     return []
 
 

@@ -172,8 +172,8 @@ def _einsum(equation: Any, *operands: Any) -> Any:
     return _linear(input, weight).permute([(rows + outputs).index(name) for name in result])
 
 
-def _is_masked(part: Any) -> bool:
-    return isinstance(part, Undrawn) and isinstance(part.site, MaskedSite)
+def _is_masked(operand: Any) -> bool:
+    return isinstance(operand, Undrawn) and isinstance(operand.site, MaskedSite)
 
 
 @LAZY_RULES.register(*named("addmm"))

@@ -137,9 +137,9 @@ class VmapRunner:
                     return self._mapped(once, count)
                 except RuntimeError:  # of vmap, or the model's own, which the loop raises
                     pass
-            found = [once(OutOfPlace()) for _ in range(count)]
+            draws = [once(OutOfPlace()) for _ in range(count)]
             self.needs_a_loop = self.needs_a_loop or count > 1
-            return tree_map(lambda *parts: torch.stack(parts), *found)
+            return tree_map(lambda *parts: torch.stack(parts), *draws)
 
     def _mapped(self, once: Callable[[OutOfPlace], Any], count: int) -> Any:
         if self.needs_own_arrays:

@@ -204,7 +204,7 @@ def _pass(
     def forward(part: nn.Module, plain: Callable, x: Any) -> Any:
         if not isinstance(x, MomentTensor):
             return plain(x)
-        output = _of_pixel(part, x) if pixel else plain(x)
+        output = _apply_to_pixel(part, x) if pixel else plain(x)
         return changed(part, output) if _has_weight(part) else output
 
     token = _RUNS.set(True)
@@ -231,25 +231,27 @@ def _forwards(net: nn.Module, forward: Callable) -> Iterator[None]:
                 vars(part)["forward"] = own
 
 
-def _of_pixel(part: Any, x: Any) -> Any:
+def _apply_to_pixel(layer: Any, x: Any) -> Any:
     """Apply a layer to pixels with the moments of x, as many as one output sees."""
-    if isinstance(part, nn.Linear):
-        count = statistics.copies_for(f"nn.{part}", part.in_features, x.shape[-1])
+    if isinstance(layer, nn.Linear):
+        count = statistics.copies_for(f"nn.{layer}", layer.in_features, x.shape[-1])
         wide = _copies(x, lambda a: a.repeat_interleave(count, -1)) if count > 1 else x
-        return F.linear(wide, part.weight, part.bias)
+        return F.linear(wide, layer.weight, layer.bias)
     rank = x.ndim - 2
-    sizes = part.kernel_size if isinstance(part.kernel_size, tuple) else (part.kernel_size,) * rank
-    if isinstance(part, _POOLS):
-        return type(part)(sizes)(_copies(x, lambda a: a.expand(*a.shape[:2], *sizes)))
-    window = [(size - 1) * step + 1 for size, step in zip(sizes, part.dilation, strict=True)]
+    sizes = (
+        layer.kernel_size if isinstance(layer.kernel_size, tuple) else (layer.kernel_size,) * rank
+    )
+    if isinstance(layer, _POOLS):
+        return type(layer)(sizes)(_copies(x, lambda a: a.expand(*a.shape[:2], *sizes)))
+    window = [(size - 1) * step + 1 for size, step in zip(sizes, layer.dilation, strict=True)]
     wide = _copies(x, lambda a: a.expand(*a.shape[:2], *window))
     convolve = getattr(F, f"conv{rank}d")
-    return convolve(wide, part.weight, part.bias, 1, 0, part.dilation, part.groups)
+    return convolve(wide, layer.weight, layer.bias, 1, 0, layer.dilation, layer.groups)
 
 
 def _copies(x: Any, arranged: Callable[[Tensor], Tensor]) -> MomentTensor:
     return MomentTensor(statistics.independent_copies(x.value, arranged))
 
 
-def _has_weight(part: nn.Module) -> bool:
-    return isinstance(part, (*_CONVOLUTIONS, nn.Linear))
+def _has_weight(layer: nn.Module) -> bool:
+    return isinstance(layer, (*_CONVOLUTIONS, nn.Linear))

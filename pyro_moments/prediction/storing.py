@@ -20,10 +20,10 @@ def stored(name: str, fn: Any) -> bytes:
         return as_bytes(name, fn, values, _reduce)
 
 
-def _reduce(part: Any) -> Any:
+def _reduce(tensor: Any) -> Any:
     """Return what to pickle of a tensor: a random one by its value, others without gradient."""
-    if isinstance(part, MomentTensor):
-        return MomentTensor, (unwrap(part),)
-    if isinstance(part, torch.Tensor):
-        return without_gradient(part).__reduce_ex__(5)
+    if isinstance(tensor, MomentTensor):
+        return MomentTensor, (unwrap(tensor),)
+    if isinstance(tensor, torch.Tensor):
+        return without_gradient(tensor).__reduce_ex__(5)
     return NotImplemented

@@ -96,10 +96,10 @@ def _mapped(inputs: list[Any], packed: Any, weights: tuple[Any, ...], bias: Any)
     return [ops.linear(*parts) for parts in zip(inputs, weights, biases, strict=True)]
 
 
-def _heads(part: Any, count: int) -> Any:
+def _heads(projected: Any, count: int) -> Any:
     """Return [batch, heads, length, width of a head]."""
-    length, batch, width = part.shape
-    return ops.permute(ops.reshape(part, (length, batch, count, width // count)), (1, 2, 0, 3))
+    length, batch, width = projected.shape
+    return ops.permute(ops.reshape(projected, (length, batch, count, width // count)), (1, 2, 0, 3))
 
 
 def _mask(mask: Any, padding: Any, heads: int) -> Any:

@@ -35,10 +35,10 @@ class MeanCheck:
         """Return a Condition, or a tensor of booleans if the outcome is certain."""
         if self._compare is None:
             return self.gaussian()
-        found = self._compare()
-        if isinstance(found, ops.Condition):
-            return found
-        return torch.as_tensor(found, device=self.outcome.device)
+        comparison = self._compare()
+        if isinstance(comparison, ops.Condition):
+            return comparison
+        return torch.as_tensor(comparison, device=self.outcome.device)
 
     @property
     def shape(self) -> torch.Size:

@@ -55,8 +55,8 @@ class _Posteriors(Posteriors):
         (transforms.CorrCholeskyTransform, correlation): ops.CORRELATION,
     }
 
-    def random_parameters(self, part: Any) -> list[Any]:
-        return [unwrap(tensor) for tensor in random_tensors(part)]
+    def random_parameters(self, distribution: Any) -> list[Any]:
+        return [unwrap(tensor) for tensor in random_tensors(distribution)]
 
     def is_one_to_one(self, transform: Any) -> bool:
         return transform.bijective

@@ -337,10 +337,10 @@ def truncated_covariance(
     moments = mean, diagonal(flat), spread
     rows = correlated_rows(flat)
     if rows is None:
-        result = _of_batch(activation, moments, flat, order, fallback)
+        result = _batch_covariance(activation, moments, flat, order, fallback)
     else:
         chosen = tuple(part[rows] for part in moments)
-        result = _of_batch(activation, chosen, flat[rows], order, fallback)
+        result = _batch_covariance(activation, chosen, flat[rows], order, fallback)
         if result is not None:
             whole = covariance_without_correlations(activation, moments, flat)
             whole[rows] = result
@@ -357,7 +357,7 @@ def is_large_enough(activation: Activation, mean: Array, covariance: Array) -> b
     )
 
 
-def _of_batch(
+def _batch_covariance(
     activation: Activation,
     moments: tuple[Array, Array, Array],
     covariance: Array,

@@ -36,10 +36,10 @@ def expected_log_shares(probabilities: Any) -> Array | None:
     if parts is None:
         return None
     if is_complementary(parts):
-        found = [expected_value(part) for part in log_probabilities(parts[1])[::-1]]
+        expected_logs = [expected_value(part) for part in log_probabilities(parts[1])[::-1]]
     else:
-        found = [expected_log(part) for part in parts]
-    return namespace(found[0]).stack(found, axis=-1)
+        expected_logs = [expected_log(part) for part in parts]
+    return namespace(expected_logs[0]).stack(expected_logs, axis=-1)
 
 
 def is_complementary(parts: Sequence[Any] | None) -> bool:

@@ -98,7 +98,7 @@ class _Settled(OfOneSource):
 
 def settled(value: Gaussian) -> Gaussian:
     """Return a value with the covariances that a sweep finds when they are needed."""
-    return _of_group([value])[0]
+    return _settle_group([value])[0]
 
 
 def asked_value(value: Any) -> Any:
@@ -117,7 +117,7 @@ def is_pulled_back(value: Gaussian) -> bool:
     return value.propagation.is_backward and not asked.is_exact(value)
 
 
-def _of_group(values: Sequence[Gaussian]) -> list[Gaussian]:
+def _settle_group(values: Sequence[Gaussian]) -> list[Gaussian]:
     group = _Group(values)
     return [_member(group, index) for index in range(len(values))]
 
@@ -166,24 +166,26 @@ def settle_parameters(parameters: Sequence[Any], batch_rank: int) -> dict[int, A
         pairs = zip(group, above, strict=True)
         return any(more <= 1 and needs_sweep(core, more <= 0) for core, more in pairs)
 
-    found: dict[int, Gaussian] = {}
+    settled_cores: dict[int, Gaussian] = {}
     for group in filter(asks, _dependent_groups(cores.values())):
         shape = broadcast_shape(*(value.shape for value in group))
         axis = next((value.axis for value in group if value.axis is not None), None)
         wide = [broadcast(value, shape, axis) for value in group]
-        found |= dict(zip((value.serial for value in group), _of_group(wide), strict=True))
-    if not found:
+        settled_cores |= dict(
+            zip((value.serial for value in group), _settle_group(wide), strict=True)
+        )
+    if not settled_cores:
         return {}
-    changed = ((part, _with_cores(part, found)) for part in parameters)
+    changed = ((part, _with_cores(part, settled_cores)) for part in parameters)
     return {id(old): new for old, new in changed if new is not old}
 
 
-def _may_need_sweep(part: Any) -> bool:
+def _may_need_sweep(parameter: Any) -> bool:
     """Return whether the sweep forward may have dropped a covariance on the way to a parameter."""
-    base = getattr(part, "base", None) or getattr(part, "source", part)
+    base = getattr(parameter, "base", None) or getattr(parameter, "source", parameter)
     if not isinstance(base, Gaussian) or not base.propagation.has_full_covariance:
         return True
-    is_sum = isinstance(part, Deferred) and part.fallback is not None
+    is_sum = isinstance(parameter, Deferred) and parameter.fallback is not None
     return is_sum or not asked.is_exact(base)
 
 
@@ -197,24 +199,24 @@ def _dependent_groups(values: Iterable[Gaussian]) -> list[list[Gaussian]]:
     return groups
 
 
-def _cores(part: Any) -> list[Gaussian]:
+def _cores(parameter: Any) -> list[Gaussian]:
     """Return the Gaussians behind a parameter, without shifts, scales and repetitions."""
-    if isinstance(part, FunctionOfLogits):
-        return [part.source]
-    if not isinstance(part, Gaussian | Deferred):
+    if isinstance(parameter, FunctionOfLogits):
+        return [parameter.source]
+    if not isinstance(parameter, Gaussian | Deferred):
         return []
-    if (factors := positive_factors(part)) is not None and len(factors) > 1:
+    if (factors := positive_factors(parameter)) is not None and len(factors) > 1:
         return [core for factor in factors for core in _cores(factor)]
-    if (joint := joint_parameter(part)) is not None:
+    if (joint := joint_parameter(parameter)) is not None:
         return [core for leaf in joint.leaves() for core in _cores(leaf)]
-    return [_core(_base(part))]
+    return [_core(_base(parameter))]
 
 
-def _base(part: Gaussian | Deferred) -> Gaussian:
-    if isinstance(part, Gaussian):
-        return part
-    is_sum = part.fallback is not None and not part.is_recognised
-    return part.gaussian() if is_sum else part.base
+def _base(parameter: Gaussian | Deferred) -> Gaussian:
+    if isinstance(parameter, Gaussian):
+        return parameter
+    is_sum = parameter.fallback is not None and not parameter.is_recognised
+    return parameter.gaussian() if is_sum else parameter.base
 
 
 def _core(value: Gaussian) -> Gaussian:
@@ -223,38 +225,40 @@ def _core(value: Gaussian) -> Gaussian:
     return value
 
 
-def _with_cores(part: Any, found: dict[int, Gaussian]) -> Any:
+def _with_cores(parameter: Any, settled_cores: dict[int, Gaussian]) -> Any:
     """Return a parameter computed from the new values."""
-    if isinstance(part, FunctionOfLogits):
-        return _of_logits(part, found)
-    if not isinstance(part, Gaussian | Deferred):
-        return part
-    if (factors := positive_factors(part)) is not None and len(factors) > 1:
-        changed = [_with_cores(factor, found) for factor in factors]
+    if isinstance(parameter, FunctionOfLogits):
+        return _settle_logits(parameter, settled_cores)
+    if not isinstance(parameter, Gaussian | Deferred):
+        return parameter
+    if (factors := positive_factors(parameter)) is not None and len(factors) > 1:
+        changed = [_with_cores(factor, settled_cores) for factor in factors]
         pairs = zip(changed, factors, strict=True)
-        return part if all(new is old for new, old in pairs) else reduce(multiply, changed)
-    if (joint := joint_parameter(part)) is not None:
-        return joint_value(joint.rebuilt(lambda leaf: _with_cores(leaf, found)))
-    base = _base(part)
-    new = _again(base, found)
+        return parameter if all(new is old for new, old in pairs) else reduce(multiply, changed)
+    if (joint := joint_parameter(parameter)) is not None:
+        return joint_value(joint.rebuilt(lambda leaf: _with_cores(leaf, settled_cores)))
+    base = _base(parameter)
+    new = _recompute(base, settled_cores)
     if new is base:
-        return part
-    if isinstance(part, Deferred) and base is part.base:
-        return Deferred(new, part.function, closed_form=part.closed_form)
+        return parameter
+    if isinstance(parameter, Deferred) and base is parameter.base:
+        return Deferred(new, parameter.function, closed_form=parameter.closed_form)
     return new
 
 
-def _of_logits(part: FunctionOfLogits, found: dict[int, Gaussian]) -> FunctionOfLogits:
-    new = found.get(part.source.serial)
-    return part if new is None else type(part)(new)
+def _settle_logits(
+    parameter: FunctionOfLogits, settled_cores: dict[int, Gaussian]
+) -> FunctionOfLogits:
+    new = settled_cores.get(parameter.source.serial)
+    return parameter if new is None else type(parameter)(new)
 
 
-def _again(value: Gaussian, found: dict[int, Gaussian]) -> Gaussian:
+def _recompute(value: Gaussian, settled_cores: dict[int, Gaussian]) -> Gaussian:
     """Return a value, computed again from the new one that its core became."""
     line = [value]
     while type(line[-1].step) is Affine or isinstance(line[-1].step, Expanded):
         line.append(line[-1].step.inputs[0])
-    result = found.get(line[-1].serial)
+    result = settled_cores.get(line[-1].serial)
     if result is None:
         return value
     for old in reversed(line[:-1]):

@@ -30,13 +30,13 @@ def shares_of(value: Any) -> list[Share]:
     gaussian = value.gaussian()
     sweep = Sweep(of_elements([gaussian]), split=True)
     functions = _numbered(sweep.parts)
-    found: dict[tuple[str, str], Share] = {}
+    shares: dict[tuple[str, str], Share] = {}
     for part in sweep.parts:
         name, kind = _label(part, functions)
-        known = found.get((name, kind))
+        known = shares.get((name, kind))
         share = _share(part, name, kind, gaussian)
-        found[name, kind] = share if known is None else _sum(known, share)
-    return sorted(found.values(), key=lambda share: (share.kind != SITE, share.name))
+        shares[name, kind] = share if known is None else _sum(known, share)
+    return sorted(shares.values(), key=lambda share: (share.kind != SITE, share.name))
 
 
 def _share(part: Part, name: str, kind: str, value: Gaussian) -> Share:

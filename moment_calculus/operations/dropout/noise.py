@@ -95,7 +95,7 @@ class _Pair(NamedTuple):
 class _MaskStep(Affine, DataStep):
     """Step of a mask, or of two certain numbers that it chooses from: scale · mask + shift."""
 
-    def branches(self, value: Gaussian, parts: Any) -> Branches:
+    def branches(self, value: Gaussian, input_branches: Any) -> Branches:
         like = namespace(value.mean).zeros_like(value.mean)
         both = _Pair(like + self.scale + self.shift, like + self.shift)
         return Branches(self.source, choose_by_mask, lambda choice: choice(both))
@@ -114,7 +114,7 @@ class _MaskedChoice(Affine):
     mask_branches: Branches = None  # type: ignore[assignment]  # both values
     affine = None  # type: ignore[assignment]
 
-    def branches(self, value: Gaussian, parts: Any) -> Branches:
+    def branches(self, value: Gaussian, input_branches: Any) -> Branches:
         return self.mask_branches
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
@@ -187,14 +187,14 @@ def choose_by_mask(source: Gaussian, on: Any, off: Any) -> Gaussian:
     return _with_step(plain, _MaskedChoice(plain, 1.0, 0.0, both))
 
 
-def _broadcast_branch(part: Any, like: Gaussian) -> Any:
+def _broadcast_branch(branch: Any, like: Gaussian) -> Any:
     """Broadcast a branch to the shape and feature axis of the value."""
-    if isinstance(part, Gaussian):
-        return broadcast(part, like.shape, like.axis)
-    if isinstance(part, Deferred):
-        same = part.shape == like.shape and part.base.axis == like.axis
-        return part if same else part.moved(lambda inner: _broadcast_branch(inner, like))
-    return namespace(like.mean).zeros_like(like.mean) + part
+    if isinstance(branch, Gaussian):
+        return broadcast(branch, like.shape, like.axis)
+    if isinstance(branch, Deferred):
+        same = branch.shape == like.shape and branch.base.axis == like.axis
+        return branch if same else branch.moved(lambda inner: _broadcast_branch(inner, like))
+    return namespace(like.mean).zeros_like(like.mean) + branch
 
 
 def _given_outcome(source: Gaussian, branch: Any, outcome: str) -> Any:

@@ -109,8 +109,8 @@ class _Chosen(Switched):
     def covariance(self) -> Array:
         return self.select(*(part.joint_covariance() for part in self.inputs))
 
-    def branches(self, value: Gaussian, parts: Any) -> Branches | None:
-        return combine_branches(self.inputs, parts, self._again)
+    def branches(self, value: Gaussian, input_branches: Any) -> Branches | None:
+        return combine_branches(self.inputs, input_branches, self._again)
 
     def _again(self, *alternatives: Any) -> Any:
         random = any(is_value(part) for part in alternatives)
@@ -151,7 +151,7 @@ def maximum(left: Any, right: Any) -> Value:
     if not is_value(right):
         return at_least(left, right)
     if _is_one_function(left, right):
-        return _of_one("gt", left, right)
+        return _choose_of_one("gt", left, right)
     if (rule := left.propagation.replacement(MAXIMUM)) is not None:
         return rule(left, right)
     # Functions of Gaussians enter by their mean, variance and covariance alone.
@@ -166,7 +166,7 @@ def minimum(left: Any, right: Any) -> Value:
     if not is_value(right):
         return at_most(left, right)
     if _is_one_function(left, right):
-        return _of_one("lt", left, right)
+        return _choose_of_one("lt", left, right)
     if (rule := left.propagation.replacement(MAXIMUM)) is not None:
         return scale_shift(rule(scale_shift(left, -1.0), scale_shift(right, -1.0)), -1.0)
     return subtract(right, apply(ReLU(), subtract(right, left)))
@@ -178,7 +178,7 @@ def _is_one_function(left: Value, right: Value) -> bool:
     return allowed and are_of_one_gaussian(left, right, product=True)
 
 
-def _of_one(kind: str, left: Value, right: Value) -> Value:
+def _choose_of_one(kind: str, left: Value, right: Value) -> Value:
     """Choose the left one of two functions of one Gaussian where a comparison holds."""
     condition = compare(kind, left, right)
     return where_condition(condition, left, right) if isinstance(condition, Condition) else left
@@ -205,14 +205,14 @@ def at_most(value: Value, high: Any) -> Value:
     return scale_shift(apply(ReLU(), scale_shift(value, -1.0, high)), -1.0, high)
 
 
-def _one_number(part: Any, value: Value) -> Any:
+def _one_number(array: Any, value: Value) -> Any:
     """Return an array that holds one number everywhere as this number, which is recognised."""
-    if isinstance(part, int | float) or not RecognitionPolicy.of(base_of(value)).allowed:
-        return part
-    known = None if getattr(part, "requires_grad", False) else value_range(part)
+    if isinstance(array, int | float) or not RecognitionPolicy.of(base_of(value)).allowed:
+        return array
+    known = None if getattr(array, "requires_grad", False) else value_range(array)
     if known is None or known[0] != known[1]:
-        return part
-    return known[0] if broadcast_shape(value.shape, part.shape) == value.shape else part
+        return array
+    return known[0] if broadcast_shape(value.shape, array.shape) == value.shape else array
 
 
 OPERATORS: dict[str, Callable] = {

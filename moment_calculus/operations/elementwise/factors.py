@@ -139,8 +139,8 @@ def _stated_joint(step: Step) -> Joint | None:
     return step.joint if isinstance(step, FunctionOfSeveral) else None
 
 
-def _assumes_signs(part: Any) -> bool:
-    function = part.function if isinstance(part, Deferred) else None
+def _assumes_signs(factor: Any) -> bool:
+    function = factor.function if isinstance(factor, Deferred) else None
     while isinstance(function, Scaled):
         if function.traced_are_positive:
             return True
@@ -153,11 +153,11 @@ def total(*terms: Array) -> Array:
     return sum(terms[1:], start=terms[0])
 
 
-def terms_of(part: Any) -> list[Any]:
+def terms_of(function: Any) -> list[Any]:
     """Return the terms of a sum of functions, or the part itself."""
-    if isinstance(part, Joint) and part.combine in (operator.add, total):
-        return [term for inner in part.parts for term in terms_of(inner)]
-    return [part]
+    if isinstance(function, Joint) and function.combine in (operator.add, total):
+        return [term for inner in function.parts for term in terms_of(inner)]
+    return [function]
 
 
 def scaled_and_shifted(x: Array, scale: Any, shift: Any) -> Array:
@@ -198,27 +198,27 @@ def _positive_sum(value: Gaussian) -> Any:
     return known.get(POSITIVE_SUM)
 
 
-def _sum_or_product(value: Gaussian, parts: list[Any]) -> Any:
+def _sum_or_product(value: Gaussian, functions: list[Any]) -> Any:
     """Return the sum or product of functions; of Gaussians alone the value itself."""
-    if not any(isinstance(part, Joint | Deferred) for part in parts):
+    if not any(isinstance(function, Joint | Deferred) for function in functions):
         return value
-    first, second = map(bounds_of_part, parts)
+    first, second = map(bounds_of_part, functions)
     if isinstance(value.step, Sum):
         bounds = first.plus(second)
-        if _is_share_of_rest(*parts) or _is_share_of_rest(*reversed(parts)):
+        if _is_share_of_rest(*functions) or _is_share_of_rest(*reversed(functions)):
             bounds = Bounds(bounds.low, 1.0, bounds.open_ended)
-        return Joint(operator.add, tuple(parts), bounds)
-    return Joint(operator.mul, tuple(parts), _bounds_of_product(first, second))
+        return Joint(operator.add, tuple(functions), bounds)
+    return Joint(operator.mul, tuple(functions), _bounds_of_product(first, second))
 
 
-def _is_share_of_rest(share: Any, part: Any) -> bool:
+def _is_share_of_rest(share: Any, function: Any) -> bool:
     """Whether a part is (1 − p) r for a share p in [0, 1], and r at most one."""
-    if not isinstance(part, Joint) or part.combine is not operator.mul:
+    if not isinstance(function, Joint) or function.combine is not operator.mul:
         return False
     ends = bounds_of_part(share)
     if ends.low < 0 or ends.high > 1:
         return False
-    first, second = part.parts
+    first, second = function.parts
     pairs = (first, second), (second, first)
     return any(is_complement(share, p) and bounds_of_part(r).high <= 1 for p, r in pairs)
 
@@ -339,8 +339,12 @@ def _has_heavy_product(joint: Joint) -> bool:
     return any(_has_heavy_product(part) for part in joint.parts if isinstance(part, Joint))
 
 
-def _is_exponential(part: Any) -> bool:
-    return isinstance(part, Deferred) and part.bounds.positive and part.function.superlinear
+def _is_exponential(function: Any) -> bool:
+    return (
+        isinstance(function, Deferred)
+        and function.bounds.positive
+        and function.function.superlinear
+    )
 
 
 def ratio_bounds(part: Any, whole: Joint) -> Bounds:
@@ -351,14 +355,14 @@ def ratio_bounds(part: Any, whole: Joint) -> Bounds:
     return Bounds(0.0, open_ended=True) if bounds.positive else Bounds()
 
 
-def _is_term(part: Any, whole: Any) -> bool:
+def _is_term(function: Any, whole: Any) -> bool:
     if isinstance(whole, Joint) and whole.combine in (operator.add, total):
         positive = all(bounds_of_part(term).low >= 0 for term in whole.parts)
-        return positive and any(_is_term(part, term) for term in whole.parts)
-    if not (isinstance(part, Deferred) and isinstance(whole, Deferred)):
-        return part is whole
-    same = is_same(narrow(part.base), narrow(whole.base))
-    return same and _is_same(part.recognised_function, whole.recognised_function)
+        return positive and any(_is_term(function, term) for term in whole.parts)
+    if not (isinstance(function, Deferred) and isinstance(whole, Deferred)):
+        return function is whole
+    same = is_same(narrow(function.base), narrow(whole.base))
+    return same and _is_same(function.recognised_function, whole.recognised_function)
 
 
 def _is_same(first: Any, second: Any) -> bool:

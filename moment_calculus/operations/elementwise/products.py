@@ -262,8 +262,8 @@ class _Product(Product, KnowsLags, Rewritable, Switched):
         between = value.mean - first.mean * second.mean
         return Added(first.variance * second.variance + between * between)
 
-    def branches(self, value: Gaussian, parts: Any) -> Any:
-        return combine_branches(self.inputs, parts, multiply_any)
+    def branches(self, value: Gaussian, input_branches: Any) -> Any:
+        return combine_branches(self.inputs, input_branches, multiply_any)
 
     def pairs(self, value: Gaussian, pairs: Pairs | Along) -> Array | None:
         """Return the covariances of pairs of components, for independent factors."""
@@ -312,7 +312,7 @@ PRODUCT = register_replaceable("product")
 
 def multiply_gaussians(left: Gaussian, right: Gaussian) -> Gaussian:
     """Multiply two Gaussians by the rule book's replacement, or by :func:`multiply_exactly`."""
-    wide = _of_narrow(left, right) if left.propagation.is_backward else None
+    wide = _multiply_narrow(left, right) if left.propagation.is_backward else None
     return _multiply(left, right) if wide is None else wide
 
 
@@ -323,7 +323,7 @@ def _multiply(left: Gaussian, right: Gaussian) -> Gaussian:
     return multiply_exactly(left, right)
 
 
-def _of_narrow(left: Gaussian, right: Gaussian) -> Gaussian | None:
+def _multiply_narrow(left: Gaussian, right: Gaussian) -> Gaussian | None:
     """Return the product of factors that are both repeated as a repeated product; else None."""
     first, second, shape = narrow(left), narrow(right), broadcast_shape(left.shape, right.shape)
     if broadcast_shape(first.shape, second.shape) == shape:

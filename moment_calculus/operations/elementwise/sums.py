@@ -89,9 +89,9 @@ class Sum(KnowsLags, Rewritable, Switched):
         """Return the sum of the moved terms."""
         return try_add(*(move.apply_to(part, like) for part in self.inputs))
 
-    def branches(self, value: Gaussian, parts: Any) -> Any:
+    def branches(self, value: Gaussian, input_branches: Any) -> Any:
         """Return the sums of the branches of the terms."""
-        return combine_branches(self.inputs, parts, add_any)
+        return combine_branches(self.inputs, input_branches, add_any)
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """Return the sum of the terms as vectors."""

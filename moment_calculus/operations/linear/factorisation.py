@@ -112,19 +112,19 @@ def _elementwise_factors(value: Any) -> list[Any]:
     return [part for source in parts for part in _elementwise_factors(source)] or [function]
 
 
-def _row_scales(parts: list[Any]) -> list[Any] | None:
+def _row_scales(factors: list[Any]) -> list[Any] | None:
     """Return the scales s of the rows, if the parts multiply to s sᵀ; else None."""
     rows: list[Any] = []
     columns: list[Any] = []
     numbers: list[Any] = []
-    for part in parts:
-        shape = (1, 1, *shape_of(part))[-2:]
+    for factor in factors:
+        shape = (1, 1, *shape_of(factor))[-2:]
         kind = numbers if shape == (1, 1) else rows if shape[1] == 1 else columns
-        kind.append(part)
+        kind.append(factor)
     pairs = zip(rows, columns, strict=False)
     if len(rows) != len(columns) or not all(_is_transpose(*pair) for pair in pairs):
         return None
-    return [*rows, *(power(part, 0.5) if is_value(part) else part**0.5 for part in numbers)]
+    return [*rows, *(power(factor, 0.5) if is_value(factor) else factor**0.5 for factor in numbers)]
 
 
 def _is_transpose(row: Any, column: Any) -> bool:

@@ -160,7 +160,7 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Any:
     links = links_of(w)
     joint = links is None and has_dependent_elements(w)
     if joint and not w.propagation.is_backward:
-        product = _of_joint_weight(x, w)
+        product = _map_joint_weight(x, w)
         return product if b is None else add(product, b)
     check_dependence(x, w, b, linear_in_links=links is not None or joint)
     if isinstance(b, Gaussian) and not is_plain_bias(b, w):
@@ -168,10 +168,10 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Any:
     if links is None and is_one_switched(x, w):
         product = multiply(broadcast(x, (*x.shape[:-1], w.shape[0]), -1), index(w, (..., 0)))
         return product if b is None else add(product, b)
-    return _of_independent(x, w, b)
+    return _map_independent(x, w, b)
 
 
-def _of_independent(x: Any, w: Any, b: Any) -> Gaussian:
+def _map_independent(x: Any, w: Any, b: Any) -> Gaussian:
     """Map inputs by a weight and a bias of which no two depend on each other."""
     if isinstance(x, Gaussian) and isinstance(w, Gaussian):
         rule = x.propagation.replacement(LINEAR)
@@ -391,7 +391,7 @@ class LinearMap(MapStep, KnowsLags, Rewritable):
         return None if others or not scalars else linear(vector, self.matrix[..., 0, :])
 
 
-def _of_joint_weight(x: Any, w: Gaussian) -> Value:
+def _map_joint_weight(x: Any, w: Gaussian) -> Value:
     """Map by a weight of dependent elements."""
     # The rows of certain inputs become features of a single output, with their covariance.
     if w.shape[0] == 1 and not isinstance(x, Gaussian):

@@ -106,9 +106,9 @@ def reduce_sum(value: Any, axes: Sequence[int] | None = None, *, keepdims: bool 
     result = value.gaussian()
     rank = len(result.shape)
     features = [axis for axis in axes if axis - rank == result.axis]
-    result = _over_batch(result, [axis for axis in axes if axis not in features])
+    result = _sum_batch(result, [axis for axis in axes if axis not in features])
     if features:
-        result = _over_features(result)
+        result = _sum_features(result)
     if keepdims:
         return result
     return reshape(result, [n for axis, n in enumerate(result.shape) if axis not in axes])
@@ -126,7 +126,7 @@ def reduce_mean(value: Any, axes: Sequence[int] | None = None, *, keepdims: bool
     return scale_shift(summed, 1.0 / count) if hasattr(summed, "sites") else summed / count
 
 
-def _over_features(value: Gaussian) -> Gaussian:
+def _sum_features(value: Gaussian) -> Gaussian:
     value = with_linked_covariance(value)
     axis, xp = value.axis, namespace(value.mean)
     if value.has_covariance:
@@ -176,7 +176,7 @@ class SumOverFeatures(MapStep):
         return axis if axis != value.axis else None
 
 
-def _over_batch(value: Gaussian, axes: Sequence[int]) -> Gaussian:
+def _sum_batch(value: Gaussian, axes: Sequence[int]) -> Gaussian:
     axes = [axis for axis in axes if value.shape[axis] > 1]
     if not axes:
         return value
@@ -185,10 +185,8 @@ def _over_batch(value: Gaussian, axes: Sequence[int]) -> Gaussian:
         if window_sum is not None:
             return window_sum
         if (vector := _as_vector_along(value, axes)) is not None:
-            return _over_features(
-                _over_batch(vector, [a for a in axes if a + 1 < len(value.shape)])
-            )
-        if (whole := _of_whole(value, axes)) is not None:
+            return _sum_features(_sum_batch(vector, [a for a in axes if a + 1 < len(value.shape)]))
+        if (whole := _sum_all_elements(value, axes)) is not None:
             return whole
         _require_independence(value, axes[0], "a sum")
     apart = value.batch_independent
@@ -202,7 +200,7 @@ def _as_vector_along(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
     return as_vector(value)
 
 
-def _of_whole(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
+def _sum_all_elements(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
     """Sum by the covariance of all elements, which weights have under a full-rank guide."""
     vector = flattened(value) if value.axis == -1 else None
     if vector is None or not vector.has_covariance:

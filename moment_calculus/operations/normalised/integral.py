@@ -36,8 +36,8 @@ _STEP = float(_PLACES[1] - _PLACES[0])
 
 def _missed(power: float) -> float:
     """Return what the rule misses of ∫ t^(power − 1) exp(−t) dt, as a share of it."""
-    found = _STEP * np.sum(_NODES**power * np.exp(-_NODES))
-    return float(1 - found / math.gamma(power))
+    total = _STEP * np.sum(_NODES**power * np.exp(-_NODES))
+    return float(1 - total / math.gamma(power))
 
 
 # Shares for what is known of the integrands where the variances are small.
@@ -161,8 +161,8 @@ class Integral:
 
     def _weighted(self, coefficients: list[Array], factors: Array) -> list[Array]:
         """Return sums over the nodes, [..., d]."""
-        found = namespace(factors).stack(coefficients, axis=-2) @ factors
-        return [found[..., index, :] for index in range(len(coefficients))]
+        sums = namespace(factors).stack(coefficients, axis=-2) @ factors
+        return [sums[..., index, :] for index in range(len(coefficients))]
 
     def _beyond_mean(self) -> Array:
         """Return the mean of c/√Q beyond c̄."""

@@ -53,10 +53,10 @@ class _Parts(Rewritable, Switched):
     def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int | None:
         return axis if axis != self.axis else None
 
-    def branches(self, value: Gaussian, parts: Any) -> Branches | None:
+    def branches(self, value: Gaussian, input_branches: Any) -> Branches | None:
         """Concatenate the branches and the masks; a part without a mask is its own branch."""
-        known: dict[int, Any] = dict(zip(self._places, parts, strict=True))
-        masked = [part for part in parts if part is not None]
+        known: dict[int, Any] = dict(zip(self._places, input_branches, strict=True))
+        masked = [input_branch for input_branch in input_branches if input_branch is not None]
         if not masked:
             return None
         ones = [namespace(part.mean).ones_like(part.mean) for part in self.parts]
@@ -203,12 +203,12 @@ def _concat(arrays: Sequence[Array], axis: int) -> Array:
     return namespace(arrays[0]).concat(list(arrays), axis=axis)
 
 
-def on_features(part: Any, axis: int | None, propagation: Propagation) -> Gaussian:
+def on_features(operand: Any, axis: int | None, propagation: Propagation) -> Gaussian:
     """Return a value on a feature axis (negative or None); an array has variance zero."""
-    if hasattr(part, "gaussian"):
-        return broadcast(part.gaussian(), part.shape, axis)
-    zeros = namespace(part).zeros_like(part)
-    return Gaussian(part, Spread(zeros), axis=axis, propagation=propagation)
+    if hasattr(operand, "gaussian"):
+        return broadcast(operand.gaussian(), operand.shape, axis)
+    zeros = namespace(operand).zeros_like(operand)
+    return Gaussian(operand, Spread(zeros), axis=axis, propagation=propagation)
 
 
 def _stacked(parts: Sequence[Gaussian], axis: int, features: int) -> Array:

@@ -102,7 +102,7 @@ def index(value: Any, key: Any) -> Any:
         return value.moved(lambda v: index(v, key) if hasattr(v, "sites") else v[key])
     if (part := _stacked_part(value, keys)) is not None:
         return part
-    if (whole := _of_vector(value, keys)) is not None:
+    if (whole := _index_vector(value, keys)) is not None:
         return whole
     if (arrays := [key for key in keys if is_index(key)]) and all(
         is_index(key) or is_integer(key) for key in keys
@@ -153,7 +153,7 @@ def _index_permuted(step: Permuted, keys: tuple) -> Any:
     return permute(result, tuple(sorted(rest).index(old) for old in rest))
 
 
-def _of_vector(value: Gaussian, keys: tuple) -> Gaussian | None:
+def _index_vector(value: Gaussian, keys: tuple) -> Gaussian | None:
     """Index an array whose elements are all dependent; return None for other values."""
     if len(value.shape) < 2 or value.independent or not all(map(is_basic, keys)):
         return None
@@ -356,15 +356,15 @@ def index_axes(value: Any, indices: Mapping[int, Array], *, distinct: bool = Fal
     if isinstance(value, Deferred):
         return value.moved(lambda v: index_axes(v, indices, distinct=distinct))
     if not isinstance(value, Gaussian):
-        return _of_array(value, axes, indices)
+        return _index_array(value, axes, indices)
     if isinstance(value.step, Permuted):
         return _of_permuted(value.step, axes, indices, distinct)
     features = None if value.axis is None else len(value.shape) + value.axis
     if features not in axes:
-        return _of_batch(value, axes, indices, features, distinct)
+        return _index_batch_axes(value, axes, indices, features, distinct)
     if axes == [features]:
-        return _of_features(value, indices[features], distinct)
-    return _of_both(value, axes, indices, distinct)
+        return _index_feature_axis(value, indices[features], distinct)
+    return _index_features_and_batch(value, axes, indices, distinct)
 
 
 def _of_permuted(
@@ -378,13 +378,13 @@ def _of_permuted(
     return permute(result, (*range(lead), *(lead + sorted(rest).index(old) for old in rest)))
 
 
-def _of_array(array: Array, axes: Sequence[int], indices: Mapping[int, Array]) -> Array:
+def _index_array(array: Array, axes: Sequence[int], indices: Mapping[int, Array]) -> Array:
     rest = [axis for axis in range(len(array.shape)) if axis not in axes]
     front = namespace(array).permute_dims(array, (*axes, *rest))
     return front[tuple(indices[axis] for axis in axes)]
 
 
-def _of_batch(
+def _index_batch_axes(
     value: Gaussian, axes: list[int], indices: Mapping[int, Array], features: Any, distinct: bool
 ) -> Gaussian:
     rest = [axis for axis in range(len(value.shape)) if axis not in axes]
@@ -397,7 +397,7 @@ def _of_batch(
     return move_axis(result, rank - 1, rank - len(rest) + rest.index(features))
 
 
-def _of_features(value: Gaussian, indices: Array, distinct: bool) -> Gaussian:
+def _index_feature_axis(value: Gaussian, indices: Array, distinct: bool) -> Gaussian:
     last = move_axis(value, len(value.shape) + (value.axis or 0), len(value.shape) - 1)
     batch = batch_shape(value.shape, value.axis)
     if not indices.shape:
@@ -406,7 +406,7 @@ def _of_features(value: Gaussian, indices: Array, distinct: bool) -> Gaussian:
     return reshape(move_axis(flat, len(batch), 0), (*indices.shape, *batch))
 
 
-def _of_both(
+def _index_features_and_batch(
     value: Gaussian, axes: list[int], indices: Mapping[int, Array], distinct: bool
 ) -> Gaussian:
     """Select along the feature axis and the batch; one known place of either keeps dependence."""
@@ -422,5 +422,5 @@ def _of_both(
         last = move_axis(value, features, len(value.shape) - 1)
         left = {axis - (axis > features): indices[axis] for axis in axes if axis != features}
         return index_axes(index_features(last, int(features_range[0])), left, distinct=distinct)
-    move = lambda array: _of_array(array, axes, indices)  # noqa: E731
+    move = lambda array: _index_array(array, axes, indices)  # noqa: E731
     return _select_variances(value, move, "an index of features and batch together", distinct)

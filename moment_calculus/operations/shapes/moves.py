@@ -81,12 +81,12 @@ class Moved(OfOneSource, KnowsLags, Rewritable, Switched):
         """Return the axis itself, if the elements stay where they are."""
         return axis if type(self).move is Moved.move else None
 
-    def branches(self, value: Gaussian, parts: Any) -> Any:
+    def branches(self, value: Gaussian, input_branches: Any) -> Any:
         """Rearrange both branches of the source, and their mask."""
-        if self.combines_elements or parts[0] is None:
+        if self.combines_elements or input_branches[0] is None:
             return None
         again = partial(self.apply_to, like=value)
-        return parts[0].map(again, again(parts[0].mask))
+        return input_branches[0].map(again, again(input_branches[0].mask))
 
     def apply_to(self, operand: Any, like: Gaussian) -> Any:
         """Apply the move to another value or array; ``like`` is the moved source."""

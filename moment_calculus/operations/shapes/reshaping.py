@@ -164,11 +164,11 @@ def _image(vector: Gaussian, function: Any, shape: tuple[int, ...]) -> Gaussian:
     )
 
 
-def _like_vector(part: Any, shape: tuple[int, ...]) -> Any:
-    if isinstance(part, int | float):
-        return part
-    xp = namespace(part)
-    return xp.reshape(xp.broadcast_to(part, shape), (-1,))
+def _like_vector(operand: Any, shape: tuple[int, ...]) -> Any:
+    if isinstance(operand, int | float):
+        return operand
+    xp = namespace(operand)
+    return xp.reshape(xp.broadcast_to(operand, shape), (-1,))
 
 
 @dataclass(frozen=True, eq=False)

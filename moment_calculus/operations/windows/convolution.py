@@ -89,7 +89,7 @@ def convolution(inputs: Any, weight: Any, kernel: Kernel, layout: ConvolutionLay
     x, w = (o.gaussian() if hasattr(o, "gaussian") else o for o in (inputs, weight))
     random = [operand for operand in (x, w) if isinstance(operand, Gaussian)]
     check_no_shared_sites("the inputs and the weight of a convolution", random)
-    if (known := _of_dependent_weight(x, w, kernel)) is not None:
+    if (known := _convolve_dependent_weight(x, w, kernel)) is not None:
         return known
     check_independent_components(
         f"the weight of a convolution, of shape {tuple(w.shape)},", w, "convolution"
@@ -112,7 +112,7 @@ def convolution(inputs: Any, weight: Any, kernel: Kernel, layout: ConvolutionLay
 LARGEST_WEIGHT = 256  # elements of a weight that becomes a vector, by a convolution for each
 
 
-def _of_dependent_weight(x: Any, w: Any, kernel: Kernel) -> Gaussian | None:
+def _convolve_dependent_weight(x: Any, w: Any, kernel: Kernel) -> Gaussian | None:
     """Return the convolution of certain inputs as a linear map of a weight; None of others."""
     size = math.prod(w.shape)
     random = isinstance(w, Gaussian) and not isinstance(x, Gaussian)
@@ -316,11 +316,13 @@ class _Convolved(MapStep, KnowsLags):
 
     def _shared_inputs(self, pairs: Pairs) -> Array:
         """Return Σ M_k M_k′ v where two windows overlap, for independent inputs."""
-        found: dict[int, Array] = {}
+        covariances: dict[int, Array] = {}
         for offset in set(pairs.offsets):
             kinds = [k for k, other in enumerate(pairs.offsets) if other == offset]
-            found |= dict(zip(kinds, self._at_offset(offset, kinds, pairs), strict=True))
-        return namespace(found[0]).stack([found[k] for k in sorted(found)], axis=0)
+            covariances |= dict(zip(kinds, self._at_offset(offset, kinds, pairs), strict=True))
+        return namespace(covariances[0]).stack(
+            [covariances[k] for k in sorted(covariances)], axis=0
+        )
 
     def _at_offset(self, offset: tuple[int, ...], kinds: Sequence[int], pairs: Pairs) -> Any:
         """Return the covariances by shared inputs of kinds of pairs that are an offset apart."""

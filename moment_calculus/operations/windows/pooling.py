@@ -165,7 +165,7 @@ def window_sum(value: Value, windows: Windows, kernel: WindowKernel) -> Gaussian
     )
     if others.is_trivial:
         return result
-    pooled = _over_batch(result, others, kernel, independent=value.batch_independent)
+    pooled = _pool_batch(result, others, kernel, independent=value.batch_independent)
     return _as_independent(result, others, kernel) if pooled is None else pooled
 
 
@@ -175,7 +175,7 @@ def sum_of_dependent(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
     windows = Windows(value.shape, still, still).restricted_to(axes)
     if windows.distances > MOST_DISTANCES:
         return None
-    return _over_batch(value, windows, _whole, independent=False)
+    return _pool_batch(value, windows, _whole, independent=False)
 
 
 def _whole(array: Array, windows: Windows) -> Array:
@@ -244,7 +244,7 @@ def _window_value(
     )
 
 
-def _over_batch(
+def _pool_batch(
     value: Gaussian, windows: Windows, kernel: WindowKernel, *, independent: bool
 ) -> Gaussian | None:
     """Sum over windows of batch axes; None if the covariance of positions is unknown."""

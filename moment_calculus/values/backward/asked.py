@@ -69,8 +69,8 @@ def variance(value: Gaussian) -> Array:
         return value.variance
     if value.axis is not None and (size := _features_at_once(value)) < value.shape[value.axis]:
         return _in_blocks(value, size)
-    found = Sweep(of_elements([value])).covariance()[..., 0, 0]
-    return positive_part(namespace(found).broadcast_to(found, value.shape))
+    joint_covariance = Sweep(of_elements([value])).covariance()[..., 0, 0]
+    return positive_part(namespace(joint_covariance).broadcast_to(joint_covariance, value.shape))
 
 
 LARGEST = 2**26  # numbers of one array of derivatives, up to which all features go back at once
@@ -94,13 +94,13 @@ def _in_blocks(value: Gaussian, size: int) -> Array:
 
 def joint(values: Sequence[Gaussian]) -> Array:
     """Return the covariance of values of one shape in each element, [*shape, K, K]."""
-    found = Sweep(of_elements(values)).covariance()
+    joint_covariance = Sweep(of_elements(values)).covariance()
     shape = (*values[0].shape, len(values), len(values))
-    return namespace(found).broadcast_to(found, shape)
+    return namespace(joint_covariance).broadcast_to(joint_covariance, shape)
 
 
 def covariance(value: Gaussian) -> Array:
     """Return the covariance over the feature axis of a value, ``batch + [d, d]``."""
-    found = Sweep(of_features(value)).covariance()
+    joint_covariance = Sweep(of_features(value)).covariance()
     last = features_last(value.mean, value.axis)
-    return namespace(found).broadcast_to(found, (*last.shape, last.shape[-1]))
+    return namespace(joint_covariance).broadcast_to(joint_covariance, (*last.shape, last.shape[-1]))

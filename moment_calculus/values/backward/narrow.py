@@ -161,10 +161,10 @@ def _terms(value: Gaussian) -> Iterator[Gaussian]:
     return (term for term in inputs if term.shape == value.shape)
 
 
-def _scaled(found: _FewInputs, scale: Any) -> _FewInputs | None:
+def _scaled(inputs: _FewInputs, scale: Any) -> _FewInputs | None:
     if isinstance(scale, int | float):
-        return _FewInputs(found.variance, found.matrix * scale)
+        return _FewInputs(inputs.variance, inputs.matrix * scale)
     if math.prod(scale.shape[:-1]) > 1:
         return None
     factors = namespace(scale).reshape(scale, (-1, 1))
-    return _FewInputs(found.variance, found.matrix * factors)
+    return _FewInputs(inputs.variance, inputs.matrix * factors)

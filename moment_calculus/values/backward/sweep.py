@@ -72,19 +72,19 @@ class _Graph:
         Unless no number depends on several elements (``elements_apart``), an element that is
         repeated would be taken for independent ones.
         """
-        kept = {part.serial for part in ancestors(moved) if part.serial in self.uses}
+        kept = {consumer.serial for consumer in ancestors(moved) if consumer.serial in self.uses}
 
-        def is_left(part: Gaussian, input_index: int) -> bool:
-            return not _is_leaf(part) and part.step.inputs[input_index].serial not in kept
+        def is_left(consumer: Gaussian, input_index: int) -> bool:
+            return not _is_leaf(consumer) and consumer.step.inputs[input_index].serial not in kept
 
         left = list(ancestors(value, is_left))
-        if any(self.uses[part.serial] != 1 for part in left[1:]):
+        if any(self.uses[consumer.serial] != 1 for consumer in left[1:]):
             return False
         repeats = (isinstance(p.step, Rewritable) and p.step.repeats for p in left)
         if not elements_apart and any(repeats):
             return False
-        for part in left:
-            for source in () if _is_leaf(part) else part.step.inputs:
+        for consumer in left:
+            for source in () if _is_leaf(consumer) else consumer.step.inputs:
                 self.uses[source.serial] -= 1
         self.uses[moved.serial] = 0
         self._count_uses([moved])

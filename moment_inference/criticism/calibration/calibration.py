@@ -99,8 +99,8 @@ class Calibration:
         """Return the Kolmogorov–Smirnov test that :attr:`pit` is uniform."""
         from scipy.stats import kstest  # slow to import
 
-        found = kstest(self.pit.ravel(), "uniform")
-        return Uniformity(float(found.statistic), float(found.pvalue))
+        test = kstest(self.pit.ravel(), "uniform")
+        return Uniformity(float(test.statistic), float(test.pvalue))
 
     def coverage(self, masses: float | Sequence[float] = DEFAULT_MASSES) -> Coverage:
         """Return the shares of observations inside central predictive intervals.
@@ -287,8 +287,8 @@ def calibration(prediction: Any, y: Any, *, seed: int = 0) -> Calibration | Clas
             a prediction is NaN.
         UnsupportedMoments: if the predictive distribution function is not known.
     """
-    found = checked_prediction(prediction)
-    return _calibrated(found.marginal, found, y, seed)
+    site = checked_prediction(prediction)
+    return _calibrated(site.marginal, site, y, seed)
 
 
 @singledispatch

@@ -68,10 +68,10 @@ class Reliability:
         squared = (accuracy - self.confidence) ** 2 - accuracy * (1 - accuracy) / fewer
         return math.sqrt(max(self._mean(squared), 0.0))
 
-    def _mean(self, part: np.ndarray) -> float:
+    def _mean(self, quantity: np.ndarray) -> float:
         """Return the mean over all probabilities of a quantity of the bins."""
         full = self.count > 0
-        return float(np.average(part[full], weights=self.count[full]))
+        return float(np.average(quantity[full], weights=self.count[full]))
 
     def __str__(self) -> str:
         """Return a table of the bins that are not empty."""
@@ -253,8 +253,8 @@ def _reliability(probability: np.ndarray, hit: np.ndarray, bins: int) -> Reliabi
     edges = np.linspace(0, 1, bins + 1)
     index = np.clip(np.searchsorted(edges, probability, side="left") - 1, 0, bins - 1)
 
-    def total(part: np.ndarray) -> np.ndarray:
-        return np.bincount(index, weights=part, minlength=bins)
+    def total(quantity: np.ndarray) -> np.ndarray:
+        return np.bincount(index, weights=quantity, minlength=bins)
 
     count = np.bincount(index, minlength=bins)
     size = np.where(count == 0, np.nan, count)

@@ -66,9 +66,9 @@ def check_support(prediction: PredictedSite, values: np.ndarray, *, whole: bool)
         )
 
 
-def check_known(prediction: PredictedSite, found: np.ndarray) -> None:
+def check_known(prediction: PredictedSite, probabilities: np.ndarray) -> None:
     """Raise ValueError if predictive probabilities are NaN."""
-    unknown = np.isnan(found)
+    unknown = np.isnan(probabilities)
     if unknown.any():
         raise ValueError(
             f"site {prediction.name!r}: the predictive probabilities of {unknown.sum()} of "

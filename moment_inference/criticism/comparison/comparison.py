@@ -107,7 +107,11 @@ class Comparison:
     def __str__(self) -> str:
         """Return the tables and notes as text."""
         notes = [f"- {note}" for note in (*self.chains.warnings, *self.notes)]
-        tables = [_of_sites(self.sites), _of_predictions(self.predictive), _of_loo(self.loo)]
+        tables = [
+            _rows_of_sites(self.sites),
+            _rows_of_predictions(self.predictive),
+            _rows_of_loo(self.loo),
+        ]
         return "\n".join([self._heading(), *(line for lines in tables for line in lines), *notes])
 
     def _heading(self) -> str:
@@ -128,7 +132,7 @@ def _flat(parts: Sequence[Any], name: str) -> np.ndarray:
     return np.concatenate([getattr(part, name).ravel() for part in parts])
 
 
-def _of_sites(sites: Sequence[SiteComparison]) -> list[str]:
+def _rows_of_sites(sites: Sequence[SiteComparison]) -> list[str]:
     if not sites:
         return []
     head = ["site", "size", "Δ mean / sd: rms", "largest ± MC"]
@@ -146,7 +150,7 @@ def _of_sites(sites: Sequence[SiteComparison]) -> list[str]:
     return ["", "latent sites, on the unconstrained space", *aligned([head, *rows])]
 
 
-def _of_predictions(comparisons: Sequence[PredictiveComparison]) -> list[str]:
+def _rows_of_predictions(comparisons: Sequence[PredictiveComparison]) -> list[str]:
     head = ["predictions", "by", "Δ mean / sd: mean", "largest", "± MC", "variance / NUTS'"]
     head += ["distance (noise)"]
     rows = [
@@ -164,7 +168,7 @@ def _of_predictions(comparisons: Sequence[PredictiveComparison]) -> list[str]:
     return ["", *aligned([head, *rows])] if rows else []
 
 
-def _of_loo(comparisons: Sequence[LooComparison]) -> list[str]:
+def _rows_of_loo(comparisons: Sequence[LooComparison]) -> list[str]:
     head = ["leave one out", "by", "elpd", "NUTS'", "difference ± se", "k̂", "k̂ bad, of data"]
     rows = [
         [

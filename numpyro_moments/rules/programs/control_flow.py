@@ -98,10 +98,10 @@ def _counts(parameters: Any) -> tuple[int, int]:
     return parameters["num_consts"], parameters["num_carry"]
 
 
-def _readable(part: Any) -> Any:
+def _readable(operand: Any) -> Any:
     """Return a part; known integers as NumPy arrays, which may be indices."""
-    known = not is_random(part) and not private_apis.is_traced(part)
-    return np.asarray(part) if known and jnp.issubdtype(part.dtype, np.integer) else part
+    known = not is_random(operand) and not private_apis.is_traced(operand)
+    return np.asarray(operand) if known and jnp.issubdtype(operand.dtype, np.integer) else operand
 
 
 def _apart(values: Iterable[Any]) -> bool:
@@ -232,11 +232,11 @@ def _selected(choice: Any, alternatives: tuple[Any, ...]) -> Any:
     return _select(choice, alternatives)
 
 
-def _understood(part: Any) -> Any:
+def _understood(operand: Any) -> Any:
     """Return moments in place of functions of logits, and arrays in place of numbers."""
-    if isinstance(part, Composite):
-        return part.gaussian()
-    return part if is_random(part) else jnp.asarray(part)
+    if isinstance(operand, Composite):
+        return operand.gaussian()
+    return operand if is_random(operand) else jnp.asarray(operand)
 
 
 def _select(choice: Any, arrays: tuple[Any, ...]) -> Any:

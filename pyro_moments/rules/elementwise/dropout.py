@@ -72,13 +72,13 @@ def _dropout(name: str) -> None:
             )
         if name not in _CHANNELS:
             return ops.drop(input, p, ops.noise_name(), propagation, axis=_axis_of(input))
-        return _of_channels(input, p, propagation, _CHANNELS[name])
+        return _drop_channels(input, p, propagation, _CHANNELS[name])
 
     _register(name, named(name), of_any, lambda input, *_, **__: input)
     moment_rule(*named(f"{name}_"), in_place=True)(RULES[named(name)[0]])
 
 
-def _of_channels(input: Any, p: float, propagation: Propagation, single: int | None) -> Any:
+def _drop_channels(input: Any, p: float, propagation: Propagation, single: int | None) -> Any:
     """Drop channels, which are on the second axis; on the first without a batch axis."""
     rank = len(input.shape)
     if rank < 2:
