@@ -22,8 +22,8 @@ from numpyro_moments.draws.model import NumPyroModel, is_latent_draw, log_densit
 from numpyro_moments.evaluation.arguments import Precision, apart, in_jax
 from numpyro_moments.evaluation.programs import Programs
 from numpyro_moments.fitting.storing import sampled_sites
-from numpyro_moments.objectives.alpha import check_density
 from numpyro_moments.objectives.base import Program
+from numpyro_moments.objectives.densities import check_density
 from numpyro_moments.prediction.predict import predict_by
 from numpyro_moments.response.linear_response import LinearResponse
 from numpyro_moments.response.program import TrainedProgram
