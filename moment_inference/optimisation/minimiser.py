@@ -12,10 +12,12 @@ import numpy as np
 import scipy
 from numpy.linalg import LinAlgError
 
+from moment_inference.optimisation.natural_newton import natural_newton
 from moment_inference.optimisation.outcome import Course, Outcome
 from moment_inference.optimisation.rounds import (
     FLAT,
     NO_CURVATURE,
+    ROUNDING,
     DeterministicLoss,
     Report,
     Round,
@@ -39,11 +41,12 @@ def newton(
 ) -> Outcome:
     """Minimise a loss by trust-region Newton, from parameters or an earlier outcome.
 
-    Up to 1000 parameters it takes the dense Hessian (SciPy's ``trust-exact``), beyond
-    that its products with directions (``trust-ncg``).
+    Up to 1000 parameters by the dense Hessian (``trust-exact``), then products (``trust-ncg``).
     """
     steps, tolerance = with_defaults(steps, tolerance, 500)
     outcome = initial_outcome(objective, start)
+    if (gaussian := objective.gaussian) is not None:
+        return natural_newton(objective, gaussian, outcome, steps, tolerance, report)
     outcome.has_small_decrement = False
     size = outcome.point.size
     if size <= MAX_DENSE_PARAMETERS and not _moved_by_slopes_first(
@@ -67,11 +70,9 @@ def newton(
 
     if size <= MAX_DENSE_PARAMETERS:
         return _by_dense_hessians(objective, outcome, steps, convergence_reason, report)
-    # trust-krylov was no better: equal time (2.6 s and 17 s against 2.5 s and 20 s for
-    # logistic regressions with 1000 and 3000 covariates), worse optima of a 13-50-1
-    # network for two of three seeds, and memory for twice the squared number of
-    # parameters. The initial radius √n (one unit per parameter) saves a quarter of the
-    # steps.
+    # trust-krylov was no better: equal time (2.6 s and 17 s against 2.5 s and 20 s for logistic
+    # regressions with 1000 and 3000 covariates), worse optima of a 13-50-1 network for two of three
+    # seeds, memory for n². The initial radius √n (a unit a parameter) saves a quarter of the steps.
     radius = float(np.sqrt(size))
     options = _trust_region_options(radius, np.finfo(float).tiny)
     in_rounds(objective, outcome, steps, convergence_reason, "trust-ncg", options, report)
@@ -351,7 +352,6 @@ class Minimiser:
 
 
 NULL = 1e-10  # curvatures below this share of the largest are rounding
-ROUNDING = 8.0  # differences of fewer rounding units cannot be seen
 ACCURACY = 0.05  # relative, of a decrement from products; measured: a third of it
 PATIENCE = 5  # smallest number of conjugate directions that must gain almost nothing
 

@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 import scipy
 
+from moment_guides.families.gaussian import GaussianParameters
 from moment_inference.optimisation.outcome import Outcome
 
 Report = Callable[[float], None] | None
 
 DRIFT = 4.0  # factor by which a unit may change within a round
 NO_CURVATURE = "the curvature of the loss is not finite"
+ROUNDING = 8.0  # differences of fewer rounding units cannot be seen
 FLAT = 1e-5  # nats that a slope may promise if no step lowers the loss
 
 
@@ -37,6 +39,8 @@ class DeterministicLoss:
     units: Callable[[np.ndarray], np.ndarray]
     precision: float  # rounding unit of the loss, relative
     scales: np.ndarray | None = None  # [n] of bool: scales of the guide; None if unknown
+    gaussian: GaussianParameters | None = None  # of a guide with covariances
+    is_compiled: bool = False  # whether a slope is far cheaper to compile than a product
 
     def within(self, context: Callable[[], AbstractContextManager]) -> DeterministicLoss:
         """Return the same objective, computed inside ``context()``."""

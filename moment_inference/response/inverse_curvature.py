@@ -12,6 +12,7 @@ import numpy as np
 from moment_inference.errors import FlatDirection, Indefinite, NotAnOptimum, Undetermined
 from moment_inference.host import Linearised, ParameterArray
 from moment_inference.optimisation.rounds import DeterministicLoss
+from moment_inference.response.natural_inverse import NaturalInverse
 from moment_inference.response.problem import Latent, Problem
 from moment_inference.response.solvers import Arrow, ConjugateGradients, Dense, Partition
 
@@ -173,6 +174,8 @@ def inverse_hessian(
 def _inverse(
     objective: DeterministicLoss, parameters: np.ndarray, layout: ParameterLayout
 ) -> InverseHessian:
+    if objective.gaussian is not None:
+        return NaturalInverse(objective, parameters)
     product = partial(objective.hessian_product, parameters)
     for partition in layout.partitions():
         if partition.products * WORTH <= min(parameters.size, WORTH * DENSE):

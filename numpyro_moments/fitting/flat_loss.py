@@ -212,7 +212,17 @@ class FlatLoss:
             ),
             float(jnp.finfo(dtype).eps),
             _scale_mask(params),
+            self._gaussian(params),
+            is_compiled=True,
         )
+
+    def _gaussian(self, params: dict[str, jax.Array]) -> Any:
+        """Return where a guide with covariances has its parameters; None for others."""
+        guide = self.program.guide
+        if not hasattr(guide, "gaussian_parameters"):
+            return None
+        sizes = {name: jnp.size(params[name]) for name in sorted(params)}  # as they are flattened
+        return guide.gaussian_parameters(sizes)
 
     def _units(self, params: dict[str, jax.Array]) -> dict[str, jax.Array]:
         """Return steps: a location's scale; for a scale, the change that moves its log by 1."""

@@ -171,7 +171,16 @@ def flat_loss(objective: Any, program: Program, parameters: Parameters) -> Deter
         partial(_units, parameters),
         max((torch.finfo(leaf.dtype).eps for leaf in leaves), default=0.0),
         np.concatenate([np.zeros(0, bool), *scales]),
+        _gaussian(program.guide, parameters),
     )
+
+
+def _gaussian(guide: Any, parameters: Parameters) -> Any:
+    """Return where a guide with covariances has its parameters; None for others."""
+    if not hasattr(guide, "gaussian_parameters"):
+        return None
+    sizes = {name: leaf.numel() for name, leaf in parameters.leaves.items()}
+    return guide.gaussian_parameters(sizes)
 
 
 def _units(parameters: Parameters, vector: np.ndarray) -> np.ndarray:

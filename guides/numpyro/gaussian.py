@@ -1,0 +1,177 @@
+"""Define the Gaussian guide with covariances between all sites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from numpyro.distributions import biject_to
+from numpyro.distributions.util import sum_rightmost
+
+from moment_guides.families.gaussian import GaussianParameters, LatentVector, check_whole_plates
+from moment_guides.families.mean_field import LatentSite, with_known_options
+from moment_guides.numpyro.latent_sites import ModelTrace, init_to_network
+from moment_guides.numpyro.mean_field import DVIGuide
+from moment_guides.numpyro.scales import in_enabled_precision
+
+
+class GaussianGuide(DVIGuide):
+    """One Gaussian over all sites, with all their covariances, on the unconstrained space.
+
+    Args:
+        model: the NumPyro model; by default that of the first ``SVI``.
+        init_loc_fn: initial locations, a function of a site.
+        init_scale: initial standard deviation of every component, on the unconstrained
+            space; the components are independent at first.
+        create_plates: optional function that makes the plates, as in NumPyro's guides.
+        prefix: part of the parameters' names, as in NumPyro's guides.
+
+    Its factor L = diag(s) U has the standard deviations s of each component given those
+    before it, and a unit lower triangular U. ``fit(..., method="newton")`` trains it in
+    natural parameters, in a few steps; the other methods train s and U. It has up to 500
+    coordinates.
+
+    Raises:
+        ValueError: if ``init_scale`` is not positive.
+        RuntimeError: when called without having met a model.
+        UnsupportedMoments: when called, if the model has more coordinates, or latent
+            sites in a plate that draws a subsample.
+
+    Source: Opper and Archambeau 2009, The variational Gaussian approximation revisited.
+
+    Example:
+        >>> guide = GaussianGuide(init_scale=0.1)
+    """
+
+    @with_known_options
+    def __init__(
+        self,
+        model: Callable | None = None,
+        *,
+        init_loc_fn: Callable = init_to_network,
+        init_scale: float = 0.02,
+        create_plates: Callable | None = None,
+        prefix: str = "auto",
+    ) -> None:
+        super().__init__(
+            model,
+            init_loc_fn=init_loc_fn,
+            init_scale=init_scale,
+            create_plates=create_plates,
+            prefix=prefix,
+        )
+        self.vector = LatentVector((), ())
+
+    def _inspect_model(self, model: Callable, run: ModelTrace, args: tuple, kwargs: dict) -> None:
+        full, frames = run.plate_sizes, run.frames
+        check_whole_plates(
+            [
+                (site.name, [(plate, full[plate], frames[plate].size) for plate in site.plates])
+                for site in run.sites
+            ]
+        )
+        shapes = [jnp.shape(run.location(site.name)) for site in run.sites]
+        self.vector = LatentVector(tuple(site.name for site in run.sites), tuple(shapes))
+        self.vector.check()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Sample the vector and from it every latent site; arguments are those of the model."""
+        run = cache(lambda: self._run_model(*args, **kwargs))
+        if self._needs_initial_values():
+            run()  # before the plates draw keys, so that a seed determines the start
+        sites = self._store_sites(run()) if self._sites is None else self._sites
+        plates = self._create_plates(*args, **kwargs)
+        declared = [self._declare(site, lambda name: run().location(name)) for site in sites]
+        locs, scales = zip(*declared, strict=True)
+        factor = numpyro.param(self._name("", "factor"), np.zeros(self.vector.below), event_dim=1)
+        posterior = self._joint(_joined(locs), _joined(scales), in_enabled_precision(factor))
+        name = f"_{self.prefix}_latent"
+        latent = numpyro.sample(name, posterior, infer={"is_auxiliary": True})
+        result = {}
+        for site, free in self._parts(latent, sites):
+            with ExitStack() as stack:
+                for plate in site.plates:
+                    stack.enter_context(plates[plate])
+                result[site.name] = numpyro.sample(site.name, _on_support(site, free))
+        return result
+
+    def _joint(self, loc: Any, scale: Any, factor: Any) -> dist.MultivariateNormal:
+        rows, columns = np.tril_indices(len(loc), -1)
+        unit = jnp.eye(len(loc), dtype=loc.dtype).at[rows, columns].set(factor)
+        return dist.MultivariateNormal(loc, scale_tril=scale[:, None] * unit)
+
+    def _parts(self, latent: Any, sites: Sequence[LatentSite]) -> Iterator[tuple[LatentSite, Any]]:
+        """Return every site with its unconstrained value, of a vector [..., d]."""
+        shapes = dict(zip(self.vector.names, self.vector.shapes, strict=True))
+        for site in sites:
+            part = latent[..., self.vector.slices[site.name]]
+            yield site, part.reshape(latent.shape[:-1] + shapes[site.name])
+
+    def get_posterior(self, params: dict[str, jax.Array]) -> dist.MultivariateNormal:
+        """Return the joint posterior of the unconstrained values, as one vector.
+
+        Args:
+            params: parameters, as ``svi.get_params`` gives them.
+        """
+        _, locs, scales = zip(*self._parameters(params), strict=True)
+        return self._joint(_joined(locs), _joined(scales), params[self._name("", "factor")])
+
+    def gaussian_parameters(self, sizes: Mapping[str, int]) -> GaussianParameters:
+        """Return where the Gaussian's parameters are in a vector of all, from their sizes."""
+        names = [site.name for site in self._known_sites()]
+        locs, scales = ([self._name(name, role) for name in names] for role in ("loc", "scale"))
+        return GaussianParameters.of_one_block(sizes, locs, scales, self._name("", "factor"))
+
+    def sample_posterior(
+        self,
+        rng_key: jax.Array,
+        params: dict[str, jax.Array],
+        *args: Any,
+        sample_shape: tuple[int, ...] = (),
+        **kwargs: Any,
+    ) -> dict[str, jax.Array]:
+        """Draw from the joint posterior.
+
+        Args:
+            rng_key: random key.
+            params: parameters, as ``svi.get_params`` gives them.
+            *args: ignored, as in NumPyro's guides.
+            sample_shape: shape of the set of draws.
+            **kwargs: ignored.
+
+        Returns:
+            Arrays [*sample_shape, ...] by site name, on the sites' supports.
+        """
+        draws = self.get_posterior(params).sample(rng_key, tuple(sample_shape))
+        parts = self._parts(draws, self._known_sites())
+        return {site.name: biject_to(site.support)(free) for site, free in parts}
+
+    def _marginals(
+        self, params: dict[str, jax.Array]
+    ) -> list[tuple[LatentSite, jax.Array, jax.Array]]:
+        posterior = self.get_posterior(params)
+        scale = jnp.sqrt((posterior.scale_tril**2).sum(-1))
+        sites = self._known_sites()
+        pairs = zip(self._parts(posterior.loc, sites), self._parts(scale, sites), strict=True)
+        return [(site, loc, part) for (site, loc), (_, part) in pairs]
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    return jnp.concatenate([jnp.ravel(in_enabled_precision(part)) for part in parts])
+
+
+def _on_support(site: LatentSite, free: Any) -> dist.Delta:
+    """Return the site at an unconstrained value, with the log-determinant of its transform."""
+    transform = biject_to(site.support)
+    value = transform(free)
+    event_dim = site.event_dim + jnp.ndim(value) - jnp.ndim(free)
+    log_density = -transform.log_abs_det_jacobian(free, value)
+    log_density = sum_rightmost(log_density, jnp.ndim(log_density) - jnp.ndim(value) + event_dim)
+    return dist.Delta(value, log_density=log_density, event_dim=event_dim)

@@ -1,0 +1,168 @@
+"""Define the Gaussian guide with covariances between all sites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro import poutine
+from pyro.distributions.util import sum_rightmost
+from pyro.nn import PyroParam
+from torch.distributions import biject_to
+
+from moment_guides.families.gaussian import GaussianParameters, LatentVector, check_whole_plates
+from moment_guides.families.mean_field import LatentSite, with_known_options
+from moment_guides.pyro.mean_field import DVIGuide, init_to_network
+
+
+class GaussianGuide(DVIGuide):
+    """One Gaussian over all sites, with all their covariances, on the unconstrained space.
+
+    Args:
+        model: the Pyro model; by default that of the first evaluation.
+        init_loc_fn: initial locations, a function of a site.
+        init_scale: initial standard deviation of every component, on the unconstrained
+            space; the components are independent at first.
+        create_plates: optional function that makes the plates, as in Pyro's guides.
+
+    Its factor L = diag(s) U has the standard deviations s of each component given those
+    before it, and a unit lower triangular U. ``fit(..., method="newton")`` trains it in
+    natural parameters, in a few steps; the other methods train s and U. It has up to 500
+    coordinates.
+
+    Raises:
+        ValueError: if ``init_scale`` is not positive.
+        RuntimeError: when called without having met a model.
+        UnsupportedMoments: when called, if the model has more coordinates, or latent
+            sites in a plate that draws a subsample.
+
+    Source: Opper and Archambeau 2009, The variational Gaussian approximation revisited.
+
+    Example:
+        >>> guide = GaussianGuide(init_scale=0.1)
+    """
+
+    factor: Any  # elements of U below its diagonal, row by row
+
+    @with_known_options
+    def __init__(
+        self,
+        model: Callable | None = None,
+        *,
+        init_loc_fn: Callable = init_to_network,
+        init_scale: float = 0.02,
+        create_plates: Callable | None = None,
+    ) -> None:
+        super().__init__(
+            model, init_loc_fn=init_loc_fn, init_scale=init_scale, create_plates=create_plates
+        )
+
+    def _inspect_model(
+        self, model: Callable, sites: dict[str, dict], args: tuple, kwargs: dict
+    ) -> None:
+        frames = {name: site["cond_indep_stack"] for name, site in sites.items()}
+        check_whole_plates([(name, [*map(_sizes, stack)]) for name, stack in frames.items()])
+        shapes = [
+            tuple(biject_to(site["fn"].support).inverse_shape(site["value"].shape))
+            for site in sites.values()
+        ]
+        self.vector = LatentVector(tuple(sites), tuple(shapes))
+        self.vector.check()
+        like = next(site["value"] for site in sites.values()).detach()
+        self.factor = PyroParam(like.new_zeros(self.vector.below), event_dim=1)
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Sample the vector and from it every latent site; arguments are those of the model."""
+        if self._sites is None:
+            self._setup_prototype(*args, **kwargs)
+        name = f"_{self._pyro_name}_latent"
+        latent = pyro.sample(name, self.get_posterior(), infer={"is_auxiliary": True})
+        plates = self._create_plates(*args, **kwargs)
+        result = {}
+        for site, free in self._parts(latent):
+            with ExitStack() as stack:
+                for plate in site.plates:
+                    stack.enter_context(plates[plate])
+                result[site.name] = pyro.sample(site.name, _on_support(site, free))
+        return result
+
+    def get_posterior(
+        self, params: Mapping[str, torch.Tensor] | None = None
+    ) -> dist.MultivariateNormal:
+        """Return the joint posterior of the unconstrained values, as one vector.
+
+        Args:
+            params: parameters of an earlier state, as ``fit`` returns them; by default
+                the current ones.
+        """
+        loc, scale = self._vectors(params)
+        factor = self.factor if params is None else _ending(params, "factor")
+        below = torch.tril_indices(self.vector.size, self.vector.size, -1, device=loc.device)
+        unit = torch.eye(self.vector.size, dtype=loc.dtype, device=loc.device)
+        unit = unit.index_put((below[0], below[1]), factor)
+        return dist.MultivariateNormal(loc, scale_tril=scale[:, None] * unit, validate_args=False)
+
+    def _vectors(self, params: Mapping[str, torch.Tensor] | None) -> Iterator[torch.Tensor]:
+        """Return the locations and conditional standard deviations of all components."""
+        sites = [self._parameters_from(site.name, params) for site in self._known_sites()]
+        for parts in zip(*sites, strict=True):
+            yield torch.cat([part.reshape(-1) for part in parts])
+
+    def _parts(self, latent: torch.Tensor) -> Iterator[tuple[LatentSite, torch.Tensor]]:
+        """Return every site with its unconstrained value, of a vector [..., d]."""
+        shapes = dict(zip(self.vector.names, self.vector.shapes, strict=True))
+        slices = self.vector.slices
+        for site in self._known_sites():
+            part = latent[..., slices[site.name]]
+            yield site, part.reshape(tuple(latent.shape[:-1]) + shapes[site.name])
+
+    def gaussian_parameters(self, sizes: Mapping[str, int]) -> GaussianParameters:
+        """Return where the Gaussian's parameters are in a vector of all, from their sizes."""
+        full = {f".{name}": name for name in sizes}
+        find = lambda end: next(full[name] for name in full if name.endswith(f".{end}"))  # noqa: E731
+        names = [self._parameter_names(site.name) for site in self._known_sites()]
+        locs, scales = ([*map(find, part)] for part in zip(*names, strict=True))
+        return GaussianParameters.of_one_block(sizes, locs, scales, find("factor"))
+
+    @torch.no_grad()
+    def sample_posterior(self, num_samples: int = 1) -> dict[str, torch.Tensor]:
+        """Draw from the joint posterior.
+
+        Args:
+            num_samples: number of draws.
+
+        Returns:
+            Tensors [num_samples, ...] by site name, on the sites' supports.
+        """
+        draws = self.get_posterior().sample((num_samples,))
+        return {site.name: biject_to(site.support)(free) for site, free in self._parts(draws)}
+
+    def _marginal(self, site: str) -> tuple[torch.Tensor, torch.Tensor]:
+        posterior = self.get_posterior()
+        loc, scale = posterior.loc, posterior.scale_tril.square().sum(-1).sqrt()
+        pairs = zip(self._parts(loc), self._parts(scale), strict=True)
+        return next((a, b) for (at, a), (_, b) in pairs if at.name == site)
+
+
+def _sizes(frame: Any) -> tuple[str, int, int]:
+    return frame.name, frame.full_size or frame.size, frame.size
+
+
+def _ending(params: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
+    return next(value for key, value in params.items() if f".{key}".endswith(f".{name}"))
+
+
+def _on_support(site: LatentSite, free: torch.Tensor) -> dist.Delta:
+    """Return the site at an unconstrained value, with the log-determinant of its transform."""
+    transform = biject_to(site.support)
+    value = transform(free)
+    event_dim = site.event_dim + value.dim() - free.dim()
+    if poutine.get_mask() is False:
+        return dist.Delta(value, event_dim=event_dim)
+    log_density = transform.inv.log_abs_det_jacobian(value, free)
+    log_density = sum_rightmost(log_density, log_density.dim() - value.dim() + event_dim)
+    return dist.Delta(value, log_density=log_density, event_dim=event_dim)
