@@ -56,8 +56,7 @@ class LatentVector:
 def check_whole_plates(sites: Sequence[tuple[str, Sequence[tuple[str, int, int]]]]) -> None:
     """Raise UnsupportedMoments for latent sites inside a plate that draws a subsample.
 
-    Args:
-        sites: name, and name, full size and size of each plate, of every site.
+    Of every site it takes the name, and name, full size and size of each plate.
     """
     for name, plates in sites:
         for plate, full_size, size in plates:
@@ -97,11 +96,7 @@ class GaussianParameters:
     ) -> GaussianParameters:
         """Return the layout of one Gaussian, from the sizes of all parameters in their order.
 
-        Args:
-            sizes: the number of elements of each parameter, by name, in the vector's order.
-            locs: names of the locations, in the order of the coordinates.
-            scales: names of the scales, alike.
-            factor: name of the elements below the diagonal.
+        The names of locations and scales are in the order of the coordinates.
         """
         ends = np.cumsum([0, *sizes.values()])
         indices = {name: np.arange(*ends[at : at + 2]) for at, name in enumerate(sizes)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import cache
 from typing import Any
 
 import jax
@@ -16,8 +15,8 @@ from numpyro.distributions import biject_to
 from numpyro.distributions.util import sum_rightmost
 
 from moment_guides.families.gaussian import GaussianParameters, LatentVector, check_whole_plates
-from moment_guides.families.mean_field import LatentSite, with_known_options
-from moment_guides.numpyro.latent_sites import ModelTrace, init_to_network
+from moment_guides.families.mean_field import LatentSite
+from moment_guides.numpyro.latent_sites import ModelTrace
 from moment_guides.numpyro.mean_field import DVIGuide
 from moment_guides.numpyro.scales import in_enabled_precision
 
@@ -25,13 +24,7 @@ from moment_guides.numpyro.scales import in_enabled_precision
 class GaussianGuide(DVIGuide):
     """One Gaussian over all sites, with all their covariances, on the unconstrained space.
 
-    Args:
-        model: the NumPyro model; by default that of the first ``SVI``.
-        init_loc_fn: initial locations, a function of a site.
-        init_scale: initial standard deviation of every component, on the unconstrained
-            space; the components are independent at first.
-        create_plates: optional function that makes the plates, as in NumPyro's guides.
-        prefix: part of the parameters' names, as in NumPyro's guides.
+    It takes the arguments of ``DVIGuide``; its components are independent at first.
 
     Its factor L = diag(s) U has the standard deviations s of each component given those
     before it, and a unit lower triangular U. ``fit(..., method="newton")`` trains it in
@@ -50,24 +43,7 @@ class GaussianGuide(DVIGuide):
         >>> guide = GaussianGuide(init_scale=0.1)
     """
 
-    @with_known_options
-    def __init__(
-        self,
-        model: Callable | None = None,
-        *,
-        init_loc_fn: Callable = init_to_network,
-        init_scale: float = 0.02,
-        create_plates: Callable | None = None,
-        prefix: str = "auto",
-    ) -> None:
-        super().__init__(
-            model,
-            init_loc_fn=init_loc_fn,
-            init_scale=init_scale,
-            create_plates=create_plates,
-            prefix=prefix,
-        )
-        self.vector = LatentVector((), ())
+    vector = LatentVector((), ())  # of no sites, before it has met a model
 
     def _inspect_model(self, model: Callable, run: ModelTrace, args: tuple, kwargs: dict) -> None:
         full, frames = run.plate_sizes, run.frames
@@ -81,15 +57,11 @@ class GaussianGuide(DVIGuide):
         self.vector = LatentVector(tuple(site.name for site in run.sites), tuple(shapes))
         self.vector.check()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Sample the vector and from it every latent site; arguments are those of the model."""
-        run = cache(lambda: self._run_model(*args, **kwargs))
-        if self._needs_initial_values():
-            run()  # before the plates draw keys, so that a seed determines the start
-        sites = self._store_sites(run()) if self._sites is None else self._sites
-        plates = self._create_plates(*args, **kwargs)
-        declared = [self._declare(site, lambda name: run().location(name)) for site in sites]
-        locs, scales = zip(*declared, strict=True)
+    def _sampled(
+        self, sites: Sequence[LatentSite], plates: Mapping[str, Any], initial: Callable
+    ) -> dict[str, Any]:
+        """Sample the vector, and from it every latent site."""
+        locs, scales = zip(*(self._declare(site, initial) for site in sites), strict=True)
         factor = numpyro.param(self._name("", "factor"), np.zeros(self.vector.below), event_dim=1)
         posterior = self._joint(_joined(locs), _joined(scales), in_enabled_precision(factor))
         name = f"_{self.prefix}_latent"
@@ -115,11 +87,7 @@ class GaussianGuide(DVIGuide):
             yield site, part.reshape(latent.shape[:-1] + shapes[site.name])
 
     def get_posterior(self, params: dict[str, jax.Array]) -> dist.MultivariateNormal:
-        """Return the joint posterior of the unconstrained values, as one vector.
-
-        Args:
-            params: parameters, as ``svi.get_params`` gives them.
-        """
+        """Return the joint posterior of the unconstrained values, as one vector."""
         _, locs, scales = zip(*self._parameters(params), strict=True)
         return self._joint(_joined(locs), _joined(scales), params[self._name("", "factor")])
 
@@ -129,27 +97,10 @@ class GaussianGuide(DVIGuide):
         locs, scales = ([self._name(name, role) for name in names] for role in ("loc", "scale"))
         return GaussianParameters.of_one_block(sizes, locs, scales, self._name("", "factor"))
 
-    def sample_posterior(
-        self,
-        rng_key: jax.Array,
-        params: dict[str, jax.Array],
-        *args: Any,
-        sample_shape: tuple[int, ...] = (),
-        **kwargs: Any,
+    def _draws(
+        self, rng_key: jax.Array, params: dict[str, jax.Array], shape: tuple[int, ...]
     ) -> dict[str, jax.Array]:
-        """Draw from the joint posterior.
-
-        Args:
-            rng_key: random key.
-            params: parameters, as ``svi.get_params`` gives them.
-            *args: ignored, as in NumPyro's guides.
-            sample_shape: shape of the set of draws.
-            **kwargs: ignored.
-
-        Returns:
-            Arrays [*sample_shape, ...] by site name, on the sites' supports.
-        """
-        draws = self.get_posterior(params).sample(rng_key, tuple(sample_shape))
+        draws = self.get_posterior(params).sample(rng_key, shape)
         parts = self._parts(draws, self._known_sites())
         return {site.name: biject_to(site.support)(free) for site, free in parts}
 

@@ -111,12 +111,21 @@ class DVIGuide(AutoGuide):
             run()  # before the plates draw keys, so that a seed determines the start
         sites = self._store_sites(run()) if self._sites is None else self._sites
         plates = self._create_plates(*args, **kwargs)
+        return self._sampled(sites, plates, lambda name: run().location(name))
+
+    def _sampled(
+        self,
+        sites: Sequence[LatentSite],
+        plates: Mapping[str, Any],
+        initial: Callable[[str], jax.Array],
+    ) -> dict[str, Any]:
+        """Sample every latent site in its plates; ``initial`` runs the model, see _declare."""
         result = {}
         for site in sites:
             with ExitStack() as stack:
                 for plate in site.plates:
                     stack.enter_context(plates[plate])
-                declared = self._declare(site, lambda name: run().location(name))
+                declared = self._declare(site, initial)
                 parameters = jax.tree.map(in_enabled_precision, declared)
                 result[site.name] = numpyro.sample(site.name, self._posterior(site, *parameters))
         return result
@@ -260,10 +269,16 @@ class DVIGuide(AutoGuide):
             Arrays [*sample_shape, ...] by site name, on the sites' supports. The model's
             deterministic sites come from NumPyro's ``Predictive`` with these draws.
         """
+        return self._draws(rng_key, params, tuple(sample_shape))
+
+    def _draws(
+        self, rng_key: jax.Array, params: dict[str, jax.Array], shape: tuple[int, ...]
+    ) -> dict[str, jax.Array]:
+        """Draw every site; subclasses may draw them together."""
         posteriors = self.get_posterior(params)
         keys = jax.random.split(rng_key, len(posteriors))
         return {
-            name: posterior.sample(key, tuple(sample_shape))
+            name: posterior.sample(key, shape)
             for (name, posterior), key in zip(posteriors.items(), keys, strict=True)
         }
 

@@ -15,19 +15,14 @@ from pyro.nn import PyroParam
 from torch.distributions import biject_to
 
 from moment_guides.families.gaussian import GaussianParameters, LatentVector, check_whole_plates
-from moment_guides.families.mean_field import LatentSite, with_known_options
-from moment_guides.pyro.mean_field import DVIGuide, init_to_network
+from moment_guides.families.mean_field import LatentSite
+from moment_guides.pyro.mean_field import DVIGuide
 
 
 class GaussianGuide(DVIGuide):
     """One Gaussian over all sites, with all their covariances, on the unconstrained space.
 
-    Args:
-        model: the Pyro model; by default that of the first evaluation.
-        init_loc_fn: initial locations, a function of a site.
-        init_scale: initial standard deviation of every component, on the unconstrained
-            space; the components are independent at first.
-        create_plates: optional function that makes the plates, as in Pyro's guides.
+    It takes the arguments of ``DVIGuide``; its components are independent at first.
 
     Its factor L = diag(s) U has the standard deviations s of each component given those
     before it, and a unit lower triangular U. ``fit(..., method="newton")`` trains it in
@@ -47,19 +42,6 @@ class GaussianGuide(DVIGuide):
     """
 
     factor: Any  # elements of U below its diagonal, row by row
-
-    @with_known_options
-    def __init__(
-        self,
-        model: Callable | None = None,
-        *,
-        init_loc_fn: Callable = init_to_network,
-        init_scale: float = 0.02,
-        create_plates: Callable | None = None,
-    ) -> None:
-        super().__init__(
-            model, init_loc_fn=init_loc_fn, init_scale=init_scale, create_plates=create_plates
-        )
 
     def _inspect_model(
         self, model: Callable, sites: dict[str, dict], args: tuple, kwargs: dict
@@ -93,12 +75,7 @@ class GaussianGuide(DVIGuide):
     def get_posterior(
         self, params: Mapping[str, torch.Tensor] | None = None
     ) -> dist.MultivariateNormal:
-        """Return the joint posterior of the unconstrained values, as one vector.
-
-        Args:
-            params: parameters of an earlier state, as ``fit`` returns them; by default
-                the current ones.
-        """
+        """Return the joint posterior of the unconstrained values, as one vector."""
         loc, scale = self._vectors(params)
         factor = self.factor if params is None else _ending(params, "factor")
         below = torch.tril_indices(self.vector.size, self.vector.size, -1, device=loc.device)
@@ -128,16 +105,7 @@ class GaussianGuide(DVIGuide):
         locs, scales = ([*map(find, part)] for part in zip(*names, strict=True))
         return GaussianParameters.of_one_block(sizes, locs, scales, find("factor"))
 
-    @torch.no_grad()
-    def sample_posterior(self, num_samples: int = 1) -> dict[str, torch.Tensor]:
-        """Draw from the joint posterior.
-
-        Args:
-            num_samples: number of draws.
-
-        Returns:
-            Tensors [num_samples, ...] by site name, on the sites' supports.
-        """
+    def _draws(self, num_samples: int) -> dict[str, torch.Tensor]:
         draws = self.get_posterior().sample((num_samples,))
         return {site.name: biject_to(site.support)(free) for site, free in self._parts(draws)}
 

@@ -449,8 +449,11 @@ class DVIGuide(AutoGuide):
         Returns:
             Tensors [num_samples, ...] by site name, on the sites' supports.
         """
-        posteriors = self.get_posterior().items()
-        return {name: posterior.rsample((num_samples,)) for name, posterior in posteriors}
+        return self._draws(num_samples)
+
+    def _draws(self, num_samples: int) -> dict[str, torch.Tensor]:
+        """Draw every site; subclasses may draw them together."""
+        return {name: q.rsample((num_samples,)) for name, q in self.get_posterior().items()}
 
     @torch.no_grad()
     def median(self, *args: Any, **kwargs: Any) -> dict[str, torch.Tensor]:

@@ -60,17 +60,23 @@ class LocalMap:
 
     def point(self, step: np.ndarray) -> GaussianPoint:
         """Return the Gaussian at coordinates; raise LinAlgError where there is none."""
-        a, b, t = self.split(step)
+        return self._point(*self.split(step))[0]
+
+    def _point(
+        self, a: np.ndarray, b: np.ndarray, t: np.ndarray
+    ) -> tuple[GaussianPoint, np.ndarray]:
+        """Return the Gaussian at coordinates, and its factor relative to that of the origin."""
+        moment = np.eye(self.width) + ROOT * b - a[..., None] * a[:, None]
+        inner = np.linalg.cholesky(moment)
         mean = self.origin.mean + np.einsum("bij,bj->bi", self.origin.root, a)
-        root = self.origin.root @ np.linalg.cholesky(_second_moment(a, b))
-        return GaussianPoint(mean, root, self.origin.rest + self.units * t)
+        rest = self.origin.rest + self.units * t
+        return GaussianPoint(mean, self.origin.root @ inner, rest), inner
 
     def gradient(self, step: np.ndarray, slope: np.ndarray) -> np.ndarray:
         """Return derivatives by the coordinates from those by the parameters, both there."""
-        a, b, _ = self.split(step)
-        point = self.point(step)
+        a, b, t = self.split(step)
+        point, inner = self._point(a, b, t)
         by = self.parameters.slope(point, slope)
-        inner = np.linalg.cholesky(_second_moment(a, b))  # L = L₀ inner
         before = np.swapaxes(self.origin.root, 1, 2)
         half = _lower_with_half_diagonal(np.swapaxes(inner, 1, 2) @ np.tril(before @ by.root))
         inverse = np.linalg.inv(inner)
@@ -101,10 +107,6 @@ class LocalMap:
         mean = self.origin.mean + (root @ (covariance @ a[..., None]))[..., 0]
         root = root @ np.linalg.cholesky((covariance + np.swapaxes(covariance, 1, 2)) / 2)
         return GaussianPoint(mean, root, self.origin.rest + self.units * t)
-
-
-def _second_moment(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.eye(a.shape[1]) + ROOT * b - a[..., None] * a[:, None]
 
 
 def _lower_with_half_diagonal(matrix: np.ndarray) -> np.ndarray:

@@ -45,9 +45,9 @@ def newton(
     """
     steps, tolerance = with_defaults(steps, tolerance, 500)
     outcome = initial_outcome(objective, start)
+    outcome.has_small_decrement = False
     if (gaussian := objective.gaussian) is not None:
         return natural_newton(objective, gaussian, outcome, steps, tolerance, report)
-    outcome.has_small_decrement = False
     size = outcome.point.size
     if size <= MAX_DENSE_PARAMETERS and not _moved_by_slopes_first(
         objective, outcome, steps, report

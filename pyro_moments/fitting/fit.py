@@ -311,7 +311,7 @@ def _optimiser_of(options: Options) -> TorchOptimiser:
     if options.optimiser is not None and not callable(options.optimiser):
         raise TypeError(
             "optimiser takes one of pyro.optim, or a function that makes one of torch of the "
-            f"parameters, such as partial(torch.optim.AdamW, lr=0.01), got "
+            f"parameters, such as functools.partial(torch.optim.AdamW, lr=0.01), got "
             f"{type(options.optimiser).__name__}"
         )
     rate = options.learning_rate

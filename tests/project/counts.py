@@ -98,8 +98,20 @@ def doors(root: Path) -> dict[str, set[str]]:
             for module, name in _imported(node):
                 package = module.partition(".")[0]
                 if package in PACKAGES.values() and package not in FRONT_ENDS:
-                    names.setdefault(module, set()).add(name)
+                    given = _exported(root, module) if name == "*" else {name}
+                    names.setdefault(module, set()).update(given)
     return names
+
+
+def _exported(root: Path, module: str) -> set[str]:
+    """The names in the lists of a module's ``__all__``."""
+    tree = parsed(root.joinpath(*module.split(".")).with_suffix(".py"))
+    lists = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AugAssign) and "__all__" in ast.unparse(node)
+    ]
+    return {part.value for part in ast.walk(ast.List(lists)) if isinstance(part, ast.Constant)}
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> list[tuple[str, str]]:
