@@ -47,6 +47,7 @@ own_slope.defvjp(lambda h: (jnp.tanh(h), h), lambda h, slope: (slope,))
 
 
 # By name: a function of rows, and whether it keeps them apart (where it is known to).
+SERVED = {*RULES, *PROGRAMS}  # as they are before tests add rules of their own
 FUNCTIONS = {
     "elementwise": (elementwise, True),
     "comparisons": (comparisons, True),
@@ -149,4 +150,4 @@ def test_rows_are_kept_apart_where_that_is_said(name):
 
 def test_every_primitive_with_a_rule_is_among_them():
     found = [primitives(jax.make_jaxpr(function)(H).jaxpr) for function, _ in FUNCTIONS.values()]
-    assert {*RULES, *PROGRAMS} - LEFT_OUT <= set().union(*found)
+    assert set().union(*found) >= SERVED - LEFT_OUT
