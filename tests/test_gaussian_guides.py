@@ -12,6 +12,7 @@ import pyro_moments
 from moment_calculus import UnsupportedMoments
 from moment_guides.numpyro.gaussian import GaussianGuide as InNumPyro
 from moment_guides.pyro.gaussian import GaussianGuide as InPyro
+from moment_inference.optimisation import minimiser, rounds
 from tests.cases.hosts import models
 
 pytestmark = pytest.mark.usefixtures("double_precision", "double_precision_in_jax")
@@ -79,6 +80,19 @@ def test_newton_and_response_are_those_of_the_host_s_guide(name):
         np.testing.assert_allclose(
             deviation, np.asarray(theirs.standard_deviation(site)), rtol=1e-3
         )
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_independent_coordinates_end_where_dense_hessians_do(name, monkeypatch):
+    host, model, _, _, array = HOSTS[name]
+    dense = host.fit(model, host.DVIGuide(), array(X), array(Y), **QUIET)
+    monkeypatch.setattr(rounds, "FEW", 0)
+    monkeypatch.setattr(minimiser, "_by_dense_hessians", None)  # is not called
+    by_products = host.fit(model, host.DVIGuide(), array(X), array(Y), **QUIET)
+    assert by_products.converged
+    np.testing.assert_allclose(by_products.loss, dense.loss, atol=1e-8)
+    for parameter, value in dense.params.items():
+        np.testing.assert_allclose(by_products.params[parameter], value, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", HOSTS)

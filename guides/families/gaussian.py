@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -98,12 +98,21 @@ class GaussianParameters:
 
         The names of locations and scales are in the order of the coordinates.
         """
-        ends = np.cumsum([0, *sizes.values()])
-        indices = {name: np.arange(*ends[at : at + 2]) for at, name in enumerate(sizes)}
-        block = [np.concatenate([indices.pop(name) for name in names]) for names in (locs, scales)]
+        indices = _indices(sizes)
+        block = [_joined(indices.pop(name) for name in names) for names in (locs, scales)]
         below = indices.pop(factor)
-        rest = np.concatenate([np.zeros(0, int), *indices.values()])
-        return cls(block[0][None], block[1][None], below[None], rest)
+        return cls(block[0][None], block[1][None], below[None], _joined(indices.values()))
+
+    @classmethod
+    def of_single_coordinates(
+        cls, sizes: Mapping[str, int], locations: Mapping[str, str]
+    ) -> GaussianParameters:
+        """Return the layout of independent coordinates, from the location of each scale by name."""
+        indices = _indices(sizes)
+        scales = _joined(indices.pop(name) for name in locations)
+        locs = _joined(indices.pop(name) for name in locations.values())
+        factors = np.zeros([scales.size, 0], int)
+        return cls(locs[:, None], scales[:, None], factors, _joined(indices.values()))
 
     @property
     def size(self) -> int:
@@ -156,3 +165,13 @@ class GaussianParameters:
         result[self.scales] = by_scale / -np.expm1(-scale)
         result[self.factors] = (change.root - relative)[:, rows, columns] / scale[:, rows]
         return result
+
+
+def _indices(sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Return where each parameter is in a vector of all, in their order."""
+    ends = np.cumsum([0, *sizes.values()])
+    return {name: np.arange(*ends[at : at + 2]) for at, name in enumerate(sizes)}
+
+
+def _joined(parts: Iterable[np.ndarray]) -> np.ndarray:
+    return np.concatenate([np.zeros(0, int), *parts])

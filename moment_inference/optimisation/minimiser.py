@@ -16,6 +16,7 @@ from moment_inference.optimisation.natural_newton import natural_newton
 from moment_inference.optimisation.outcome import Course, Outcome
 from moment_inference.optimisation.rounds import (
     FLAT,
+    MAX_DENSE_PARAMETERS,
     NO_CURVATURE,
     ROUNDING,
     DeterministicLoss,
@@ -27,7 +28,6 @@ from moment_inference.optimisation.rounds import (
 )
 from moment_inference.optimisation.training import ProgressBar
 
-MAX_DENSE_PARAMETERS = 1000  # largest number of parameters for the dense Hessian
 NEAR = 1e-3  # nats from an optimum where rounding may end the search
 STALLED = 30  # steps in a row without a change of the loss that end it there
 
@@ -41,18 +41,18 @@ def newton(
 ) -> Outcome:
     """Minimise a loss by trust-region Newton, from parameters or an earlier outcome.
 
-    Up to 1000 parameters by the dense Hessian (``trust-exact``), then products (``trust-ncg``).
+    Up to 1000 parameters by the dense Hessian (``trust-exact``), then products (``trust-ncg``);
+    guides of Gaussian blocks by products in natural parameters.
     """
     steps, tolerance = with_defaults(steps, tolerance, 500)
     outcome = initial_outcome(objective, start)
     outcome.has_small_decrement = False
-    if (gaussian := objective.gaussian) is not None:
-        return natural_newton(objective, gaussian, outcome, steps, tolerance, report)
-    size = outcome.point.size
-    if size <= MAX_DENSE_PARAMETERS and not _moved_by_slopes_first(
-        objective, outcome, steps, report
-    ):
+    blocks, size = objective.blocks(outcome.point), outcome.point.size
+    begins_by_slopes = objective.gaussian is None and size <= MAX_DENSE_PARAMETERS
+    if begins_by_slopes and not _moved_by_slopes_first(objective, outcome, steps, report):
         return outcome
+    if blocks is not None:
+        return natural_newton(objective, blocks, outcome, steps, tolerance, report)
     objective = _without_nan(objective)
     decrement = _dense_decrement if size <= MAX_DENSE_PARAMETERS else _products_decrement
 

@@ -279,7 +279,8 @@ def _minimiser(task: Problem, state: Any) -> minimiser.Minimiser:
     )
     start = trainer.outcome.point
     trainer.objective.units(start)  # compiles before the steps are timed; so does the next call
-    is_dense = start.size <= minimiser.MAX_DENSE_PARAMETERS and trainer.objective.gaussian is None
+    is_few = start.size <= minimiser.MAX_DENSE_PARAMETERS
+    is_dense = is_few and trainer.objective.blocks(start) is None
     if task.options.method == "newton" and is_dense:
         trainer.objective.hessian(start)
     return trainer

@@ -214,15 +214,14 @@ class FlatLoss:
             _scale_mask(params),
             self._gaussian(params),
             is_compiled=True,
-        )
+        ).with_singles(_sizes(params), locations_by_scale(params))
 
     def _gaussian(self, params: dict[str, jax.Array]) -> Any:
         """Return where a guide with covariances has its parameters; None for others."""
         guide = self.program.guide
         if not hasattr(guide, "gaussian_parameters"):
             return None
-        sizes = {name: jnp.size(params[name]) for name in sorted(params)}  # as they are flattened
-        return guide.gaussian_parameters(sizes)
+        return guide.gaussian_parameters(_sizes(params))
 
     def _units(self, params: dict[str, jax.Array]) -> dict[str, jax.Array]:
         """Return steps: a location's scale; for a scale, the change that moves its log by 1."""
@@ -241,6 +240,12 @@ def multiplied_start(svi: SVI, params: dict[str, Any], factors: starts.Factors) 
         values[scale] = values[scale] * factors.scales
         values[location] = values[location] * factors.locations
     return {**params, **svi.constrain_fn(values, invert=True)}
+
+
+def _sizes(params: dict[str, Any]) -> dict[str, int]:
+    """Return the sizes of parameters by name, in the order of their flat vector."""
+    trees = {name: jax.tree.leaves(params[name]) for name in sorted(params)}
+    return {name: sum(map(jnp.size, leaves)) for name, leaves in trees.items()}
 
 
 def _scale_mask(params: dict[str, Any]) -> np.ndarray:

@@ -172,15 +172,18 @@ def flat_loss(objective: Any, program: Program, parameters: Parameters) -> Deter
         max((torch.finfo(leaf.dtype).eps for leaf in leaves), default=0.0),
         np.concatenate([np.zeros(0, bool), *scales]),
         _gaussian(program.guide, parameters),
-    )
+    ).with_singles(_sizes(parameters), named)
 
 
 def _gaussian(guide: Any, parameters: Parameters) -> Any:
     """Return where a guide with covariances has its parameters; None for others."""
     if not hasattr(guide, "gaussian_parameters"):
         return None
-    sizes = {name: leaf.numel() for name, leaf in parameters.leaves.items()}
-    return guide.gaussian_parameters(sizes)
+    return guide.gaussian_parameters(_sizes(parameters))
+
+
+def _sizes(parameters: Parameters) -> dict[str, int]:
+    return {name: leaf.numel() for name, leaf in parameters.leaves.items()}
 
 
 def _units(parameters: Parameters, vector: np.ndarray) -> np.ndarray:
