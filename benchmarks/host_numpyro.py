@@ -91,6 +91,36 @@ def nuts(make, chains, draws):
         return [chain(sampler, key) for key in jax.random.split(jax.random.key(0), chains)]
 
 
+def one_chain(model, data, warm_up, draws):
+    """One chain of the sampler as it is by default."""
+    sampler = MCMC(NUTS(model), num_warmup=warm_up, num_samples=draws, progress_bar=False)
+    return chain(sampler, jax.random.key(0), *data)
+
+
+def unconstrained_draws(model, data, centred, chains, warm_up, draws):
+    """Draws [chains, draws, ...] by site on the unconstrained space, of careful chains.
+
+    Sites named in ``centred`` are drawn by what they are made of, not centred.
+    """
+    configuration = dict.fromkeys(centred, infer.reparam.LocScaleReparam(0))
+    drawn = numpyro.handlers.reparam(model, config=configuration)
+    kernel = NUTS(drawn, target_accept_prob=0.9)
+    options = {"num_chains": chains, "chain_method": "sequential", "progress_bar": False}
+    sampler = MCMC(kernel, num_warmup=warm_up, num_samples=draws, **options)
+    sampler.run(jax.random.key(0), *data)
+    found, seeded = sampler.get_samples(group_by_chain=True), numpyro.handlers.seed(model, 0)
+    sites = numpyro.handlers.trace(seeded).get_trace(*data)
+    supports = {name: site["fn"].support for name, site in sites.items() if _is_latent(site)}
+    return {
+        name: numpy.asarray(dist.biject_to(support).inv(found[name]))
+        for name, support in supports.items()
+    }
+
+
+def _is_latent(site):
+    return site["type"] == "sample" and not site["is_observed"]
+
+
 def chain(sampler, key, *data):
     """The draws of a sampler."""
     sampler.run(key, *data)

@@ -103,6 +103,13 @@ def nuts(make, chains, draws):
     return result
 
 
+def one_chain(model, data, warm_up, draws):
+    """One chain of the sampler as it is by default."""
+    sampler = MCMC(NUTS(model), draws, warm_up, disable_progbar=True)
+    sampler.run(*data)
+    return sampler.get_samples()
+
+
 def posterior_draws(guide, params, count):
     """Draw all at once, in a plate left of the models' own."""
     with torch.no_grad(), pyro.plate("draws", count, dim=-2):

@@ -100,7 +100,8 @@ class GaussianGuide(DVIGuide):
     def gaussian_parameters(self, sizes: Mapping[str, int]) -> GaussianParameters:
         """Return where the Gaussian's parameters are in a vector of all, from their sizes."""
         full = {f".{name}": name for name in sizes}
-        find = lambda end: next(full[name] for name in full if name.endswith(f".{end}"))  # noqa: E731
+        # the shortest, since a site may have the name of the factor
+        find = lambda end: full[min((n for n in full if n.endswith(f".{end}")), key=len)]  # noqa: E731
         names = [self._parameter_names(site.name) for site in self._known_sites()]
         locs, scales = ([*map(find, part)] for part in zip(*names, strict=True))
         return GaussianParameters.of_one_block(sizes, locs, scales, find("factor"))
@@ -121,7 +122,8 @@ def _sizes(frame: Any) -> tuple[str, int, int]:
 
 
 def _ending(params: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
-    return next(value for key, value in params.items() if f".{key}".endswith(f".{name}"))
+    keys = [key for key in params if f".{key}".endswith(f".{name}")]
+    return params[min(keys, key=len)]  # a site may have the same name
 
 
 def _on_support(site: LatentSite, free: torch.Tensor) -> dist.Delta:

@@ -1,9 +1,10 @@
 """Densities of vectors: multivariate Normals, also with a random correlation matrix; simplexes.
 
 A random Cholesky factor is S = diag(s) L with the L of an LKJ prior, whose coordinates x
-are independent in the posterior. Forward substitution in S w = r is a chain of rotations
-u_i ← cosh(x_ij) u_i − sinh(x_ij) w_j of u = r / s, so that E |w|² is exact: each step
-changes the second moments of all u and w by those of cosh and sinh of one Gaussian.
+are independent in the posterior of a mean-field guide. Forward substitution in S w = r is a chain
+of rotations u_i ← cosh(x_ij) u_i − sinh(x_ij) w_j of u = r / s, so that E |w|² is exact: each step
+changes the second moments of all u and w by those of cosh and sinh of one Gaussian. Where x, s
+and r depend on each other, ``operations/linear/rotations`` has the same expectation.
 """
 
 from __future__ import annotations
@@ -35,10 +36,15 @@ from moment_calculus.operations.elementwise.drivers import is_not_gaussian
 from moment_calculus.operations.elementwise.elementary import power
 from moment_calculus.operations.elementwise.sums import subtract
 from moment_calculus.operations.elementwise.unary import is_value, shape_of
-from moment_calculus.operations.linear.checks import check_no_shared_sites
 from moment_calculus.operations.linear.correlations import moments_of_scale, require_factor
 from moment_calculus.operations.linear.factorisation import CORRELATION, log_slope_of_square
-from moment_calculus.operations.shapes.coordinates import Support, image_of, on_support
+from moment_calculus.operations.linear.rotations import expected_squared_length
+from moment_calculus.operations.shapes.coordinates import (
+    Support,
+    image_of,
+    is_of_independent,
+    on_support,
+)
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.ordered import ORDERED
 from moment_calculus.operations.shapes.reshaping import reshape
@@ -48,14 +54,15 @@ from moment_calculus.operations.shapes.sticks import (
     expected_log_diagonal,
     expected_log_simplex,
 )
-from moment_calculus.values import Gaussian
+from moment_calculus.values import Gaussian, share_sites
 
 
 def multivariate_normal(value: Any, loc: Any, scale_tril: Any) -> Array:
     """Return E[log N(value; loc, S Sᵀ)], [...], for a factor S [..., d, d]: exact.
 
     It is −½ (d log 2π + E |S⁻¹ r|²) − E log |S| of the residual r. S is certain, or diag(s)
-    L of a latent L with an LKJ prior and scales s that depend on other sites than r.
+    L of a latent L with an LKJ prior and scales s; s, L and r may depend on the same sites where
+    s is an exponential and L has up to four rows.
     """
     residual = subtract(value, loc) if is_value(value) or is_value(loc) else value - loc
     if is_value(scale_tril):
@@ -81,20 +88,22 @@ def _distance_by_random_factor(residual: Any, scale_tril: Any) -> tuple[Array, A
     """Return E |S⁻¹ r|² and E log |S| of a random S."""
     factor = require_factor(scale_tril)
     size = scale_tril.shape[-1]
+    log_scale = namespace(factor.coordinates.mean).sum(
+        expected_log_diagonal(factor.coordinates), axis=-1
+    )
+    log_scale = log_scale + sum(_sum_of_logs(scale, size) for scale in factor.scales)
+    random = [part for part in (residual, *factor.scales, factor.correlation) if is_value(part)]
+    if share_sites(*random) or not is_of_independent(factor.coordinates):
+        return expected_squared_length(residual, factor), log_scale
     if is_value(residual):
-        check_no_shared_sites(
-            "the residual and the Cholesky factor of a multivariate Normal", [residual, scale_tril]
-        )
         mean, covariance = moments_of_features(residual)
         second = covariance + outer(mean, mean)
     else:
         second = outer(residual, residual)
-    log_scale = namespace(second).sum(expected_log_diagonal(factor.coordinates), axis=-1)
     for scale in factor.scales:
         inverse = power(scale, -1.0) if is_value(scale) else 1 / scale
         inverse_mean, spread = moments_of_scale(inverse, factor.correlation.mean[..., 0])
         second = second * (spread + outer(inverse_mean, inverse_mean))
-        log_scale = log_scale + _sum_of_logs(scale, size)
     return _distance(second, factor.coordinates), log_scale
 
 

@@ -42,7 +42,9 @@ class LatentVectors:
 
     def __init__(self, guide: Any, sample_sites: Collection[str]) -> None:
         self.sample_sites = frozenset(sample_sites)
-        self.guides = [part for part in _guides(guide) if isinstance(part, AutoContinuous)]
+        parts = list(_guides(guide))
+        self.guides = [part for part in parts if isinstance(part, AutoContinuous)]
+        self.joint = [part for part in parts if hasattr(part, "gaussian_parameters")]
         self.values: dict[str, dist.Delta] = {}
 
     def is_drawn(self, name: str) -> bool:
@@ -86,6 +88,23 @@ class LatentVectors:
                 self.values[site] = _constrained(prior, draw(site, normal))
             else:
                 self.values[site] = _with_moments(prior, latent(site, normal))
+
+    def note_images(self, name: str, vector: jax.Array) -> None:
+        """Note the values of the sites of a dependent vector whose transforms mix coordinates."""
+        for site, support, free in self._dependent_parts(name, vector):
+            if (value := _image(biject_to(support), free)) is not None:
+                self.values[site] = value
+
+    def _dependent_parts(self, name: str, vector: jax.Array) -> Iterator[tuple[str, Any, Any]]:
+        """Yield the name, the support and the unconstrained value of sites of a whole vector."""
+        for guide in self.joint:
+            if name == f"_{guide.prefix}_latent":
+                for site, free in guide._parts(vector, guide._known_sites()):
+                    yield site.name, site.support, free
+        guide = self._guide_of(name)
+        if guide is not None and not _takes_apart(guide):
+            for site, free in guide._unpack_latent(vector).items():
+                yield site, guide.prototype_trace[site]["fn"].support, free
 
     def _guide_of(self, name: str) -> Any:
         for guide in self.guides:
@@ -144,14 +163,20 @@ slope_p = new_primitive("slope", lambda x, *, shape, **_: shaped(shape, x.dtype)
 
 def _with_moments(prior: Any, free: jax.Array) -> dist.Delta:
     """Return the site of random coordinates, which its transform may mix."""
-    transform = biject_to(prior.support)
-    support = POSTERIORS.mixed_support([transform], prior.event_dim)
+    value = _image(biject_to(prior.support), free)
+    return _constrained(prior, free) if value is None else value
+
+
+def _image(transform: Any, free: jax.Array) -> dist.Delta | None:
+    """Return a site whose transform mixes its random coordinates; None of other transforms."""
+    event_dim = transform.codomain.event_dim
+    support = POSTERIORS.mixed_support([transform], event_dim)
     if support is None:
-        return _constrained(prior, free)
+        return None
     shape = transform.forward_shape(free.shape)
     value = image_p.bind(free, support=support, shape=shape)
-    slope = slope_p.bind(value, shape=shape[: len(shape) - prior.event_dim])
-    return dist.Delta(value, log_density=-slope, event_dim=prior.event_dim)
+    slope = slope_p.bind(value, shape=shape[: len(shape) - event_dim])
+    return dist.Delta(value, log_density=-slope, event_dim=event_dim)
 
 
 def _slope(value: Any, **_: Any) -> Any:
@@ -191,6 +216,7 @@ class MomentMessenger(Messenger):
             name = msg["name"]
             self.vectors.take_apart(name, msg["fn"], _latent, partial(_drawn, msg))
             msg["value"] = _latent(model_site(msg), msg["fn"], msg["kwargs"].get("sample_shape"))
+            self.vectors.note_images(name, msg["value"])
 
     def _is_drawn(self, msg: Any) -> bool:
         name = model_site(msg)

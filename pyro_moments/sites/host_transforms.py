@@ -7,7 +7,7 @@ joint moments are not known one by one, but are known of the whole transform.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -84,20 +84,41 @@ class _Prior:
 def transforms_with_moments(guide: Any, args: tuple, kwargs: dict) -> Iterator[None]:
     """Let Pyro's automatic guides transform coordinates with their moments."""
     unwrapped = poutine.unwrap(guide)
-    modules = unwrapped.modules() if isinstance(unwrapped, torch.nn.Module) else ()
+    modules = [*unwrapped.modules()] if isinstance(unwrapped, torch.nn.Module) else []
     changed: list[tuple[dict, Any]] = []
     for module in modules:
         if isinstance(module, _GUIDES):
             if module.prototype_trace is None:  # a list's before those of its parts, which use it
                 module._setup_prototype(*args, **kwargs)
             changed += _mixing_sites(module.prototype_trace)
+    joint = [module for module in modules if hasattr(module, "gaussian_parameters")]
     try:
         for site, fn in changed:
             site["fn"] = _Prior(fn)
-        yield
+        with ExitStack() as stack:
+            for module in joint:
+                stack.enter_context(_mixing_supports(module, args, kwargs))
+            yield
     finally:
         for site, fn in changed:
             site["fn"] = fn
+
+
+@contextmanager
+def _mixing_supports(guide: Any, args: tuple, kwargs: dict) -> Iterator[None]:
+    """Give the sites of a Gaussian guide supports whose transforms keep moments."""
+    if guide._sites is None:
+        guide._setup_prototype(*args, **kwargs)
+    plain = guide._sites
+    mixing = [_mixing(biject_to(site.support)) is not None for site in plain]
+    guide._sites = tuple(
+        site._replace(support=_Mixing(site.support)) if mixes else site
+        for site, mixes in zip(plain, mixing, strict=True)
+    )
+    try:
+        yield
+    finally:
+        guide._sites = plain
 
 
 def _mixing_sites(trace: Any) -> list[tuple[dict, Any]]:

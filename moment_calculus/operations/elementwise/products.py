@@ -60,6 +60,7 @@ from moment_calculus.operations.elementwise.unary import (
     one_function,
     scale_shift,
 )
+from moment_calculus.operations.shapes.coordinates import times_dependent
 from moment_calculus.operations.shapes.reshaping import broadcast, narrow
 from moment_calculus.values import (
     Deferred,
@@ -89,7 +90,7 @@ ORDER = 16  # terms of the Mehler series
 
 
 @dataclass(frozen=True, eq=False)
-class _RescaledProduct(OfOneSource, FunctionOfSeveral):
+class _RescaledProduct(OfOneSource, FunctionOfSeveral, Rewritable):
     """Step of a product whose deviations are those of its source, times a ratio.
 
     The source is the product of jointly Gaussian factors.
@@ -119,6 +120,9 @@ class _RescaledProduct(OfOneSource, FunctionOfSeveral):
     def covariance(self) -> Array:
         last = features_last(self.ratio, self.source.axis)
         return outer(last, last) * self.source.joint_covariance()
+
+    def as_vector(self, value: Gaussian) -> Gaussian | None:
+        return from_vector_parts(multiply_gaussians, *self.source.step.inputs)
 
 
 def with_exact_variance(product: Gaussian, first: Gaussian, second: Gaussian) -> Gaussian:
@@ -430,6 +434,8 @@ def multiply(left: Any, right: Any) -> Value:
 def _product(left: Value, right: Value) -> Gaussian:
     """Multiply two values; dependent functions of Gaussians stay functions when they broadcast."""
     if overlap(left, right):
+        if (known := times_dependent(left, right)) is not None:
+            return known
         shape = broadcast_shape(left.shape, right.shape)
         left, right = (_repeated(factor, shape) for factor in (left, right))
     return multiply_branchwise(left, right)

@@ -18,7 +18,11 @@ from moment_calculus.numerics.arrays import (
 from moment_calculus.operations.elementwise.factors import factors_of
 from moment_calculus.operations.elementwise.unary import is_value, shape_of
 from moment_calculus.operations.linear.checks import check_no_shared_sites
-from moment_calculus.operations.shapes.coordinates import image_of
+from moment_calculus.operations.shapes.coordinates import (
+    dependent_coordinates,
+    image_of,
+    is_of_independent,
+)
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.reshaping import Expanded, Reshaped, narrow
 from moment_calculus.operations.shapes.sticks import CORRELATION_FACTOR
@@ -47,7 +51,13 @@ class Factor(NamedTuple):
 
     @property
     def noise_covariance(self) -> Array:
-        """Return E[S Sᵀ], [..., d, d]."""
+        """Return E[S Sᵀ], [..., d, d]; raise for dependent scales or coordinates."""
+        if not is_of_independent(self.coordinates):
+            raise dependent_coordinates(self.coordinates.sites)
+        check_no_shared_sites(
+            "the scales and the correlations of a multivariate Normal",
+            [self.correlation, *filter(is_value, self.scales)],
+        )
         mean, covariance = self.scale_moments
         return (covariance + outer(mean, mean)) * _mean_correlation(self.correlation)
 
@@ -112,10 +122,6 @@ def require_factor(value: Any) -> Factor:
     factor = factor_of(value)
     if factor is None:
         raise random_covariance(value.sites)
-    check_no_shared_sites(
-        "the scales and the correlations of a multivariate Normal",
-        [factor.correlation, *filter(is_value, factor.scales)],
-    )
     return factor
 
 
@@ -132,6 +138,8 @@ def times_factor(factor: Factor, vectors: Any) -> Gaussian | None:
     scales = [scale.gaussian() for scale in factor.scales if is_value(scale)]
     sources = [vectors, *scales, weight]
     if not isinstance(vectors, Gaussian) or len(weight.shape) > 2 or share_sites(*sources):
+        return None
+    if not is_of_independent(factor.coordinates):
         return None
     if vectors.axis != -1 and not vectors.independent:
         return None

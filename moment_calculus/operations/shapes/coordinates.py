@@ -23,6 +23,13 @@ class Support(NamedTuple):
     expected_log_slope: Callable[[Gaussian], Array]  # E log |Jacobian|, [...]
     event_dim: int = 1
     of_independent: bool = False  # whether moments are known of independent coordinates only
+    # the product of the value and a scale that depends on it; None where that is not known
+    times: Callable[[Gaussian, Any], Gaussian | None] | None = None
+
+
+def is_of_independent(coordinates: Gaussian) -> bool:
+    """Whether the coordinates of each element of the batch are independent of each other."""
+    return coordinates.independent or coordinates.shape[-1] == 1
 
 
 class Image(NamedTuple):
@@ -40,7 +47,7 @@ class Image(NamedTuple):
 def dependent_coordinates(sites: Iterable[str]) -> UnsupportedMoments:
     """Return the error for coordinates that have to be independent."""
     return UnsupportedMoments(
-        "the unconstrained coordinates of a simplex or of a Cholesky factor depend on each other: "
+        "the unconstrained coordinates of a correlation matrix depend on each other: "
         "its moments are known of independent ones",
         sites=sites,
         remedy="use DVIGuide" + OR_DRAW,
@@ -49,7 +56,7 @@ def dependent_coordinates(sites: Iterable[str]) -> UnsupportedMoments:
 
 def on_support(support: Support, coordinates: Gaussian) -> Gaussian:
     """Return the value of coordinates on a support, which remembers both."""
-    if support.of_independent and not coordinates.independent:
+    if support.of_independent and not is_of_independent(coordinates):
         raise dependent_coordinates(coordinates.sites)
     value = support.make(coordinates)
     value.memo.arrays[_IMAGE] = Image(coordinates, support)
@@ -77,6 +84,15 @@ def repeated_vector(value: Any) -> Any:
             break
         value = source
     return value
+
+
+def times_dependent(left: Any, right: Any) -> Gaussian | None:
+    """Return the product of a value on a support and a dependent scale; None if it is not known."""
+    for value, scale in ((left, right), (right, left)):
+        image = image_of(value)
+        if image is not None and image.support.times is not None:
+            return image.support.times(value, scale)
+    return None
 
 
 def coordinates_of(value: Any) -> Gaussian | None:

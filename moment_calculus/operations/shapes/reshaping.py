@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.functions.combinators import with_arrays_moved
-from moment_calculus.numerics.arrays import Array, device, diagonal_blocks, namespace
+from moment_calculus.numerics.arrays import Array, constants, device, diagonal_blocks, namespace
 from moment_calculus.operations.shapes.moves import (
     Moved,
     Permuted,
@@ -66,6 +66,19 @@ class _SplitFeatures(Reshaped):
     def covariance(self) -> Array:
         parts = self.shape[len(self.source.shape) - 1 :]
         return diagonal_blocks(self.source.joint_covariance(), parts)
+
+    def through(self, input_index: int, cross: Array) -> Array | None:
+        """Split the rows of the covariance, of one vector with another or with parts alike."""
+        if len(self.source.shape) != 1:
+            return None
+        xp, batch, lead = namespace(cross), self.shape[:-1], tuple(cross.shape[:-2])
+        rows = xp.reshape(cross, (*lead, *self.shape, cross.shape[-1]))
+        if math.prod(lead) == 1:
+            return rows[(0,) * len(lead)]
+        if lead != batch or len(batch) != 1:
+            return None
+        own = constants(np.eye(batch[0])[..., None, None], cross)
+        return xp.sum(own * rows, axis=0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,8 @@
 
 Component l is f(x_l) ∏_{i<l} g(x_i) of independent coordinates x, the last one ∏ g(x_i).
 With f the logistic function and g = 1 − f it is a simplex, with tanh and 1/cosh a row of
-a Cholesky factor. Means and covariances are exact.
+a Cholesky factor. Means and covariances are exact; of dependent coordinates see
+``dependent_sticks``.
 """
 
 from __future__ import annotations
@@ -17,11 +18,21 @@ import numpy as np
 
 from moment_calculus.functions.table import Integrated, activation
 from moment_calculus.numerics.arrays import Array, constants, diagonal, namespace, times_rows
-from moment_calculus.operations.shapes.coordinates import Image, Support, image_of
+from moment_calculus.operations.elementwise.unary import exponential_parts, scale_shift
+from moment_calculus.operations.shapes.coordinates import (
+    Image,
+    Support,
+    image_of,
+    is_of_independent,
+)
+from moment_calculus.operations.shapes.dependent_sticks import Pieces, moments_by_points
+from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import Moved
-from moment_calculus.values import Gaussian, Spread, Step, Ties
+from moment_calculus.operations.shapes.reshaping import broadcast
+from moment_calculus.values import Gaussian, Spread, Step, Ties, cross_covariance
+from moment_calculus.values.deferred import as_function
 from moment_calculus.values.elementwise import affine
-from moment_calculus.values.step import Added
+from moment_calculus.values.step import Added, Product
 
 __all__ = ["CORRELATION_FACTOR", "SIMPLEX", "is_simplex"]
 
@@ -105,17 +116,36 @@ def _offsets(coordinates: Gaussian) -> Array:
 def _simplex(coordinates: Gaussian) -> Gaussian:
     """Return the simplex [..., k + 1] of coordinates [..., k]."""
     shifted = coordinates.mean - _offsets(coordinates)
-    mean, variance = activation("sigmoid").moments(shifted, coordinates.variance)
-    slope = mean * (1 - mean) - variance
-    pieces = _Pieces(mean, 1 - mean, variance, variance, -variance, slope, -slope)
-    chain = _chain(pieces)
+    if is_of_independent(coordinates):
+        chain = _independent_simplex(shifted, coordinates.variance)
+    else:
+        joint = coordinates.joint_covariance()
+        chain = _Chain(*moments_by_points(shifted, joint, _logistic_pieces))
     return Gaussian(
         chain.mean,
         _spread(chain.covariance, coordinates),
         _Chained((coordinates,), chain.slopes),
-        ties=Ties.FEATURES,
+        ties=_ties(coordinates),
         propagation=coordinates.propagation,
     )
+
+
+def _independent_simplex(mean: Array, variance: Array) -> _Chain:
+    mean, variance = activation("sigmoid").moments(mean, variance)
+    slope = mean * (1 - mean) - variance
+    return _chain(_Pieces(mean, 1 - mean, variance, variance, -variance, slope, -slope))
+
+
+def _logistic_pieces(x: Array) -> Pieces:
+    xp = namespace(x)
+    logistic = 0.5 * (1 + xp.tanh(x / 2))
+    left = 0.5 * (1 - xp.tanh(x / 2))
+    return Pieces(logistic, left, logistic * left, -logistic)
+
+
+def _ties(coordinates: Gaussian) -> Ties:
+    """Return the ties of what is made of coordinates in each element of the batch."""
+    return Ties.FEATURES if coordinates.batch_independent else Ties.ALL
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +160,7 @@ class _Chained(Step):
 
     def own(self, value: Gaussian) -> Added:
         """Return the covariance beyond that of the linear part."""
-        linear = (self.slopes * self.inputs[0].variance[..., None, :]) @ self.slopes.mT
+        linear = self.slopes @ self.inputs[0].joint_covariance() @ self.slopes.mT
         rest = value.joint_covariance() - linear
         return Added(diagonal(rest), lambda cotangent: times_rows(rest, cotangent))
 
@@ -202,7 +232,7 @@ def _simplex_slope(coordinates: Gaussian) -> Array:
     return namespace(log).sum(log + later * rest, axis=-1)
 
 
-SIMPLEX = Support(_simplex, _simplex_slope, of_independent=True)
+SIMPLEX = Support(_simplex, _simplex_slope)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -214,16 +244,15 @@ def _inverse_cosh(x: Array) -> Array:
     return 1 / xp.cosh(xp.clip(x, min=-40.0, max=40.0))
 
 
-def _pieces_of_rows(coordinates: Gaussian) -> _Pieces:
+def _pieces_of_rows(mean: Array, variance: Array, in_rows: Callable[[Array], Array]) -> _Pieces:
     """Return tanh and 1/cosh of each coordinate, in rows [..., d, d − 1] that end in one."""
-    mean, variance = coordinates.mean, coordinates.variance
     tanh, spread = activation("tanh").moments(mean, variance)
     rest, rest_spread = Integrated(_inverse_cosh).moments(mean, variance)
     centred = lambda x: (namespace(x).tanh(x) - tanh) * (_inverse_cosh(x) - rest)  # noqa: E731
     covariance = Integrated(centred).expectation(mean, variance)
     slope, rest_slope = rest * rest + rest_spread, -(covariance + tanh * rest)
     parts = tanh, rest, spread, rest_spread, covariance, slope, rest_slope
-    first, *others = (_in_rows(part) for part in parts)
+    first, *others = (in_rows(part) for part in parts)
     last = constants(np.eye(first.shape[-2])[:, :-1], first)  # the rest of a row is its diagonal
     return _Pieces(first + last, *others)
 
@@ -244,13 +273,14 @@ def dimension(count: int) -> int:
 
 
 def _correlation_factor(coordinates: Gaussian) -> Gaussian:
-    """Return the Cholesky factor [..., d, d], whose rows are independent."""
-    chain = _chain(_pieces_of_rows(coordinates))
+    """Return the Cholesky factor [..., d, d], whose rows are as independent as the coordinates."""
+    independent = is_of_independent(coordinates)
+    chain = _chain_of_rows(coordinates)
     return Gaussian(
         chain.mean,
         _spread(chain.covariance, coordinates),
         _Rows((coordinates,)),
-        ties=Ties.FEATURES,
+        ties=_ties(coordinates) if independent else Ties.ALL,
         propagation=coordinates.propagation,
     )
 
@@ -260,6 +290,90 @@ class _Rows(Step):
     """Step of the rows of a Cholesky factor."""
 
     inputs: tuple[Gaussian, ...] = field()
+
+
+def _chain_of_rows(coordinates: Gaussian, shift: Array | None = None) -> _Chain:
+    """Return the moments of the rows, of coordinates whose means are shifted by [..., d, k]."""
+    mean, variance = coordinates.mean, coordinates.variance
+    if is_of_independent(coordinates):
+        if shift is None:
+            return _chain(_pieces_of_rows(mean, variance, _in_rows))
+        return _chain(
+            _pieces_of_rows(mean[..., None, :] + shift, variance + 0 * shift, _row_by_row)
+        )
+    return _dependent_rows(coordinates, shift)
+
+
+def _row_by_row(array: Array) -> Array:
+    """Return for each row its own coordinates, from all for each row [..., d, k]."""
+    rows = constants(_rows_of_coordinates(array.shape[-1]), array)
+    return namespace(array).sum(rows * array[..., None, :], axis=-1)
+
+
+def _rows_of_coordinates(count: int) -> np.ndarray:
+    """Return which coordinate stands where in the rows [d, d − 1], [d, d − 1, k]."""
+    size = dimension(count)
+    row, column = np.tril_indices(size, -1)
+    places = np.zeros((size, size - 1, count))
+    places[row, column, np.arange(count)] = 1
+    return places
+
+
+def _dependent_rows(coordinates: Gaussian, shift: Array | None) -> _Chain:
+    """Return the rows of a Cholesky factor with dependent coordinates."""
+    size = dimension(coordinates.shape[-1])
+    rows = constants(_rows_of_coordinates(coordinates.shape[-1]), coordinates.mean)
+    covariance = rows @ coordinates.joint_covariance()[..., None, :, :] @ rows.mT
+    mean = _in_rows(coordinates.mean)
+    mean = mean if shift is None else mean + _row_by_row(shift)
+    below, last = np.tril(np.ones((size, size - 1)), -1)[:, None], np.eye(size)[:, None, :-1]
+
+    def pieces(x: Array) -> Pieces:
+        xp, kept = namespace(x), constants(below, x)
+        tanh, rest = xp.tanh(x), _inverse_cosh(x)
+        taken = kept * tanh + constants(last, x)
+        return Pieces(taken, kept * rest, kept * rest * rest, -kept * tanh)
+
+    return _Chain(*moments_by_points(mean, covariance, pieces))
+
+
+@dataclass(frozen=True, eq=False)
+class _ScaledRows(Product):
+    """Step of a Cholesky factor with its rows scaled."""
+
+    inputs: tuple[Gaussian, Any] = field()
+
+
+def _scaled_rows(factor: Gaussian, scale: Any) -> Gaussian | None:
+    """Return diag(s) L of exponentials s that may depend on L; None of other scales.
+
+    Exact where log s and the coordinates x of L are jointly Gaussian: E[e^{a log s} g(x)] is E e^{a
+    log s} times E g(x + a Cov(x, log s)).
+    """
+    scale, coordinates = as_function(scale), image_of(factor).coordinates
+    parts = exponential_parts(scale)
+    one_factor = coordinates.mean.ndim == 1 and factor.mean.ndim == 2
+    if parts is None or not one_factor or (scale.shape and scale.shape[-1] != 1):
+        return None
+    base, rate, constant = parts
+    logs = scale_shift(index(base, (..., 0)) if scale.shape else base, rate).gaussian()
+    logs = broadcast(logs, factor.shape[:1], -1)
+    cross, xp = cross_covariance(logs, coordinates), namespace(factor.mean)
+    if cross is None:
+        return None
+    means, seconds = [], []
+    for power in (1, 2):
+        chain = _chain_of_rows(coordinates, power * cross)
+        growth = constant**power * xp.exp(power * logs.mean + power**2 / 2 * logs.variance)[:, None]
+        means.append(growth * chain.mean)
+        seconds.append(growth * (chain.mean**2 + diagonal(chain.covariance)))
+    return Gaussian(
+        means[0],
+        Spread(seconds[1] - means[0] ** 2),
+        _ScaledRows((factor, scale.gaussian())),
+        ties=Ties.ALL,
+        propagation=factor.propagation,
+    )
 
 
 def _expected_log_inverse_cosh(coordinates: Gaussian) -> Array:
@@ -282,4 +396,4 @@ def _factor_slope(coordinates: Gaussian) -> Array:
     return namespace(logs).sum(constants(1 + row - column, logs) * logs, axis=-1)
 
 
-CORRELATION_FACTOR = Support(_correlation_factor, _factor_slope, 2, of_independent=True)
+CORRELATION_FACTOR = Support(_correlation_factor, _factor_slope, 2, times=_scaled_rows)

@@ -1,0 +1,149 @@
+"""The Gaussian guide over factors of correlations, simplexes and scales: its loss by draws."""
+
+import jax
+import numpy as np
+import pytest
+import torch
+from numpyro.infer import Trace_ELBO
+
+import numpyro_moments
+import pyro_moments
+from moment_guides.numpyro.gaussian import GaussianGuide as InNumPyro
+from moment_guides.pyro.gaussian import GaussianGuide as InPyro
+from tests.cases.hosts import models
+
+pytestmark = pytest.mark.usefixtures("double_precision", "double_precision_in_jax")
+
+RANDOM = np.random.default_rng(0)
+GROUP = np.arange(12) % 4
+X, Y = RANDOM.normal(size=12), RANDOM.normal(size=12)
+DRAWS = 4000
+
+
+def varying_slopes(host, group, x, y, size=2):
+    dist = host.dist
+    spread = host.sample("spread", dist.HalfNormal(1.0).expand([size]).to_event(1))
+    factor = host.sample("factor", dist.LKJCholesky(size, 2.0))
+    noise = host.sample("noise", dist.HalfNormal(1.0))
+    with host.plate("groups", 4):
+        mean = host.np.zeros(size)
+        fn = dist.MultivariateNormal(mean, scale_tril=spread[..., None] * factor)
+        effect = host.sample("effect", fn)
+    predictor = effect[group, 0] + effect[group, size - 1] * x
+    with host.plate("data", 12):
+        host.sample("obs", dist.Normal(predictor, noise), obs=y)
+
+
+def three_effects(host, group, x, y):
+    varying_slopes(host, group, x, y, 3)
+
+
+def shares(host, group, x, y):
+    """A mean of positive numbers by a simplex, and classes with its probabilities."""
+    dist = host.dist
+    share = host.sample("share", dist.Dirichlet(host.np.ones(4)))
+    noise = host.sample("noise", dist.HalfNormal(1.0))
+    level = host.sample("level", dist.Normal(0.0, 1.0))
+    with host.plate("data", 12):
+        host.sample("class", dist.Categorical(share), obs=group)
+        host.sample("obs", dist.Normal(level + (share * host.np.exp(y[:4])).sum(-1), noise), obs=y)
+
+
+def basis(host, group, x, y):
+    """Weights by an amplitude and a decay that depends on a length."""
+    dist = host.dist
+    amplitude = host.sample("amplitude", dist.HalfNormal(1.0))
+    length = host.sample("length", dist.LogNormal(-1.0, 0.5))
+    z = host.sample("z", dist.Normal(0.0, 1.0).expand([12]).to_event(1))
+    weights = amplitude * length**0.5 * host.np.exp(-0.25 * x**2 * length**2) * z
+    with host.plate("data", 12):
+        host.sample("obs", dist.Normal(weights, 0.5), obs=y)
+
+
+def dependent(size, seed=3):
+    """Elements below the diagonal of a factor."""
+    return 0.5 * np.random.default_rng(seed).normal(size=size) / np.sqrt(size) ** 0.5
+
+
+def in_numpyro(model):
+    """The program, an SVI with its state, and parameters of dependent coordinates."""
+
+    def program(*data):
+        model(models.NUMPYRO, *data)
+
+    guide = InNumPyro(init_scale=0.3)
+    svi = numpyro_moments.SVI(program, guide, numpyro_moments.DeterministicELBO())
+    state = svi.init(jax.random.key(0), GROUP, X, Y)
+    params = dict(svi.get_params(state))
+    params["_auto_factor"] = jax.numpy.asarray(dependent(params["_auto_factor"].size))
+    return program, guide, svi, params
+
+
+def loss_in_numpyro(svi, guide, program, params):
+    elbo = numpyro_moments.DeterministicELBO()
+    return elbo.loss(jax.random.key(0), params, program, guide, GROUP, X, Y)
+
+
+def in_pyro(model, params):
+    """The loss at parameters of NumPyro's guide."""
+    data = tuple(map(torch.as_tensor, (GROUP, X, Y)))
+
+    def program(*data):
+        model(models.PYRO, *data)
+
+    guide, elbo = InPyro(init_scale=0.3), pyro_moments.DeterministicELBO()
+    elbo.loss(program, guide, *data)
+    with torch.no_grad():
+        for site in guide._known_sites():
+            for part, role in (("locs", "loc"), ("scales", "scale")):
+                value = torch.tensor(np.asarray(params[f"{site.name}_auto_{role}"]))
+                setattr(getattr(guide, part), site.name, value)
+        guide.factor = torch.tensor(np.asarray(params["_auto_factor"]))
+    return elbo.loss(program, guide, *data)
+
+
+CASES = {
+    varying_slopes: 0.0,
+    three_effects: 0.0,
+    shares: 0.01,  # nats by points, of the mean of the simplex
+    basis: 0.05,  # products as of Gaussian factors
+}
+
+
+@pytest.mark.parametrize("model", CASES)
+def test_the_loss_is_that_of_draws_in_both_hosts(model):
+    program, guide, svi, params = in_numpyro(model)
+    loss = loss_in_numpyro(svi, guide, program, params)
+    draw = lambda key: Trace_ELBO().loss(key, params, program, guide, GROUP, X, Y)  # noqa: E731
+    drawn = jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(1), DRAWS))
+    error = float(drawn.std()) / DRAWS**0.5
+    assert abs(float(loss) - float(drawn.mean())) < 4 * error + CASES[model]
+    assert in_pyro(model, params) == pytest.approx(float(loss), rel=1e-9)
+
+
+@pytest.mark.parametrize("model", [varying_slopes, shares])
+def test_gradients_are_those_of_finite_differences(model):
+    program, guide, svi, params = in_numpyro(model)
+    generator = np.random.default_rng(5)
+    direction = {name: generator.normal(size=np.shape(part)) for name, part in params.items()}
+
+    @jax.jit
+    def along(step):
+        moved = {name: part + step * direction[name] for name, part in params.items()}
+        return loss_in_numpyro(svi, guide, program, moved)
+
+    slope = jax.grad(along)(0.0)
+    expected = (along(1e-5) - along(-1e-5)) / 2e-5
+    assert float(slope) == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_a_site_may_have_the_name_of_the_guide_s_factor():
+    data = tuple(map(torch.as_tensor, (GROUP, X, Y)))
+
+    def program(*data):
+        varying_slopes(models.PYRO, *data)
+
+    guide = InPyro(init_scale=0.3)
+    quiet = {"by_draws": False, "progress_bar": False, "method": "newton"}
+    pyro_moments.fit(program, guide, *data, steps=1, **quiet)
+    assert guide.get_posterior().mean.shape == (guide.vector.size,)
