@@ -11,6 +11,7 @@ from pathlib import Path
 FILE = Path(__file__).with_suffix(".md")
 GUIDES = (
     "DVIGuide",
+    "GaussianGuide",
     "TridiagonalGuide",
     "MCDropoutGuide",
     "AutoNormal",
@@ -38,7 +39,7 @@ REFUSED = [
     *(("MCDropoutGuide", ANY, objective, "has no density") for objective in (CAVITY, "RenyiELBO")),
     *(
         (guide, "analytic, diagonal", ANY, "would ignore its correlations")
-        for guide in ("AutoMultivariateNormal", "hand-written")
+        for guide in ("GaussianGuide", "AutoMultivariateNormal", "hand-written")
     ),
 ]
 HEAD = """# Guides, propagation and objectives

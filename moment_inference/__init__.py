@@ -5,8 +5,7 @@ from moment_inference.errors import (
     WITHOUT_NOISE,
     NarrowerVarianceWarning,
     NotAnOptimum,
-    parameter_names_error,
-    parameter_shape_error,
+    check_parameters,
     unknown_site,
 )
 from moment_inference.fitting import FitTask, FittingHost, restored
@@ -27,6 +26,5 @@ from moment_inference.prediction.stored_predictions import as_bytes
 __all__ = ["WITHOUT_NOISE", "Attribution", "FitTask", "FittingHost", "MaskedSite"]
 __all__ += ["NarrowerVarianceWarning", "NotAnOptimum", "ParameterArray", "Quantity"]
 __all__ += ["SharedDrawNeeded", "Site", "Tree", "as_bytes", "attribution_of"]
-__all__ += ["moments_with_attribution", "parameter_names_error", "parameter_shape_error"]
-__all__ += ["plate_axes", "restored", "unknown_site", "verbs"]
-__all__ += ["with_shared_draws"]
+__all__ += ["check_parameters", "moments_with_attribution", "plate_axes", "restored"]
+__all__ += ["unknown_site", "verbs", "with_shared_draws"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -44,21 +45,22 @@ WITHOUT_NOISE = (
 )
 
 
-def parameter_names_error(given: Iterable[str], known: Iterable[str]) -> ValueError:
-    """Return the error for parameters with other names than those of model and guide."""
-    listed = [", ".join(map(repr, sorted(names))) or "nothing" for names in (given, known)]
-    return ValueError(
-        f"params has {listed[0]}; model and guide have {listed[1]}: pass what "
-        "fit(model, guide, ...).params is"
-    )
-
-
-def parameter_shape_error(name: str, given: Iterable[int], known: Iterable[int]) -> ValueError:
-    """Return the error for a parameter with another shape than in model and guide."""
-    return ValueError(
-        f"parameter '{name}' has the shape {tuple(given)} in params, and {tuple(known)} in model "
-        "and guide"
-    )
+def check_parameters(
+    given: Mapping[str, Any], known: Mapping[str, Any], further: bool = False
+) -> None:
+    """Raise ValueError for parameters with other names or shapes than in model and guide."""
+    if not (known.keys() <= given.keys() if further else known.keys() == given.keys()):
+        listed = [", ".join(map(repr, sorted(names))) or "nothing" for names in (given, known)]
+        raise ValueError(
+            f"params has {listed[0]}; model and guide have {listed[1]}: pass what "
+            "fit(model, guide, ...).params is"
+        )
+    for name, part in known.items():
+        if np.shape(given[name]) != np.shape(part):
+            raise ValueError(
+                f"parameter '{name}' has the shape {tuple(np.shape(given[name]))} in params, and "
+                f"{tuple(np.shape(part))} in model and guide"
+            )
 
 
 def not_gaussian(site: str) -> UnsupportedMoments:

@@ -22,6 +22,7 @@ from moment_calculus.predictions import Moments
 from moment_guides.numpyro import (
     DVIGuide,
     EmpiricalBayesNormal,
+    GaussianGuide,
     Horseshoe,
     HorseshoeReparam,
     LogUniform,
@@ -72,6 +73,7 @@ __all__ = [
     "DeterministicELBO",
     "EmpiricalBayesNormal",
     "Fit",
+    "GaussianGuide",
     "Horseshoe",
     "HorseshoeReparam",
     "LinearResponse",

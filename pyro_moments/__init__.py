@@ -23,6 +23,7 @@ from moment_calculus.predictions import Moments
 from moment_guides.pyro import (
     DVIGuide,
     EmpiricalBayesNormal,
+    GaussianGuide,
     Horseshoe,
     HorseshoeReparam,
     LogUniform,
@@ -75,6 +76,7 @@ __all__ = [
     "DeterministicELBO",
     "EmpiricalBayesNormal",
     "Fit",
+    "GaussianGuide",
     "Horseshoe",
     "HorseshoeReparam",
     "LinearResponse",

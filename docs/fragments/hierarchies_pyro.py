@@ -66,6 +66,40 @@ correlation = np.asarray(draws["factor"])[:, 1, 0]
 ends = np.quantile(correlation, [0.05, 0.95]).round(2)
 print(f"correlation: {ends}; true: -0.6")
 
+# %% not centred
+from pyro_moments import GaussianGuide
+
+
+def not_centred(school, hours, grade=None):
+    mean = pyro.sample("mean", dist.Normal(0.0, 2.0))
+    slope = pyro.sample("slope", dist.Normal(0.0, 2.0))
+    spread = pyro.sample("spread", dist.HalfNormal(1.0))
+    noise = pyro.sample("noise", dist.HalfNormal(1.0))
+    with pyro.plate("schools", 20):
+        offset = pyro.sample("offset", dist.Normal(0.0, 1.0))
+    level = mean + spread * offset[..., school]
+    with pyro.plate("pupils", len(hours)):
+        expected = level + slope * hours
+        pyro.sample("grade", dist.Normal(expected, noise), obs=grade)
+
+
+data = (torch.as_tensor(school), hours, grade)
+options = {"method": "newton", "float64": True}
+mean_field = fit(not_centred, DVIGuide(), *data, **options)
+gaussian = fit(
+    not_centred, GaussianGuide(), *data, start=mean_field, **options
+)
+print(f"negative ELBO {mean_field.loss:.1f}, with covariances", end=" ")
+print(f"{gaussian.loss:.1f} after {gaussian.steps} steps")
+
+# %% not centred response
+for result in (mean_field, gaussian):
+    print(
+        linear_response(not_centred, result, *data, float64=True)
+        .summary()
+        .split("offset[1]")[0]
+    )
+
 # %% counts
 exposure = random.uniform(0.5, 2.0, pupils)
 absences = random.poisson(

@@ -9,7 +9,8 @@ except ImportError as error:
     ) from error
 
 from moment_guides.numpyro.empirical_bayes import EmpiricalBayesNormal
-from moment_guides.numpyro.latent_sites import init_to_network, is_latent
+from moment_guides.numpyro.gaussian import GaussianGuide
+from moment_guides.numpyro.latent_sites import init_to_network
 from moment_guides.numpyro.mc_dropout import DroppedWeight, MCDropoutGuide
 from moment_guides.numpyro.mean_field import DVIGuide
 from moment_guides.numpyro.scales import FastNormal
@@ -17,6 +18,6 @@ from moment_guides.numpyro.sparse_priors import Horseshoe, HorseshoeReparam, Log
 from moment_guides.numpyro.tridiagonal import TridiagonalGuide, TridiagonalNormal
 from moment_guides.numpyro.vbp import VBPGuide
 
-__all__ = ["DVIGuide", "DroppedWeight", "EmpiricalBayesNormal", "FastNormal", "Horseshoe"]
-__all__ += ["HorseshoeReparam", "LogUniform", "MCDropoutGuide", "TridiagonalGuide"]
-__all__ += ["TridiagonalNormal", "VBPGuide", "init_to_network", "is_latent"]
+__all__ = ["DVIGuide", "DroppedWeight", "EmpiricalBayesNormal", "FastNormal", "GaussianGuide"]
+__all__ += ["Horseshoe", "HorseshoeReparam", "LogUniform", "MCDropoutGuide", "TridiagonalGuide"]
+__all__ += ["TridiagonalNormal", "VBPGuide", "init_to_network"]

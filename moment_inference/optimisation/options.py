@@ -133,6 +133,12 @@ class Options:
                 "goes with method='adam'"
             )
 
+    def params_of_start(self, guide: Any, own: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the parameters of the earlier fit, as a guide with its own ones takes them."""
+        assert self.start is not None
+        known = hasattr(guide, "from_mean_field")
+        return guide.from_mean_field(self.start.params, own) if known else self.start.params
+
     def check_book(self, objective: Any) -> None:
         """Raise ValueError if an exact optimiser would exploit the errors of a rule book."""
         propagation = getattr(objective, "propagation", None)

@@ -14,22 +14,24 @@ Plates = Sequence[tuple[str, int]]  # pairs of name and size
 
 def priors_from_fit(sites: Mapping[str, Any], fit: Fit) -> dict[str, Any]:
     """Return an earlier fit's posteriors of latent sites outside data's plates."""
-    if not hasattr(fit.guide, "get_posterior"):
-        raise ValueError(
-            f"a {type(fit.guide).__name__} does not give its posterior as distributions by site, "
-            "which prior=... takes: fit the earlier data with a DVIGuide"
-        )
     if reason := getattr(fit.guide, "why_no_prior", ""):
         raise ValueError(
             f"a {type(fit.guide).__name__} {reason}, which prior=... takes for the prior of new "
             "data: fit the earlier data with a DVIGuide"
+        )
+    known = hasattr(fit.guide, "get_posterior")
+    posteriors = fit.guide.get_posterior(fit.params) if known else None
+    if not isinstance(posteriors, Mapping):
+        raise ValueError(
+            f"a {type(fit.guide).__name__} does not give its posterior as distributions by site, "
+            "which prior=... takes: fit the earlier data with a DVIGuide"
         )
     # Sites inside a plate of observations belong to its rows, and new data have other
     # rows.
     rows = {plate for site in sites.values() if site["is_observed"] for plate in _plates(site)}
     return {
         name: posterior
-        for name, posterior in fit.guide.get_posterior(fit.params).items()
+        for name, posterior in posteriors.items()
         if name in sites and not rows & _plates(sites[name])
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -296,11 +297,7 @@ class CorrectedMoments:
         return self._on_supports(offsets), self._log_density(offsets)
 
     def _log_density(self, offsets: np.ndarray) -> np.ndarray:
-        size, parts = offsets.shape[1], self._curvature.layout.slices
-        try:
-            factor = scipy.linalg.cholesky(self._covariance(None, None), lower=True)
-        except LinAlgError:
-            raise ValueError("the corrected covariance is singular: it has no density") from None
+        size, parts, factor = offsets.shape[1], self._curvature.layout.slices, self._factor
         white = scipy.linalg.solve_triangular(factor, offsets.T, lower=True)
         log_density = -0.5 * (white**2).sum(0) - 0.5 * size * math.log(2 * math.pi)
         log_density -= np.log(np.diagonal(factor)).sum()
@@ -312,8 +309,19 @@ class CorrectedMoments:
 
     def _steps(self, generator: np.random.Generator, count: int) -> np.ndarray:
         """Return draws of coordinates relative to locations, [count, coordinates]."""
-        curvature = self._curvature
-        return curvature.locations.jvp(curvature.inverse.draws(generator, count))
+        inverse, locations = self._curvature.inverse, self._curvature.locations
+        size = len(locations.value)
+        if inverse.is_iterative and size <= min(count, DENSE):  # fewer solutions than draws
+            return generator.normal(size=[count, size]) @ self._factor.T
+        return locations.jvp(inverse.draws(generator, count))
+
+    @cached_property
+    def _factor(self) -> np.ndarray:
+        """The lower factor of the covariance of all coordinates."""
+        try:
+            return scipy.linalg.cholesky(self._covariance(None, None), lower=True)
+        except LinAlgError:
+            raise ValueError("the corrected covariance is singular: it has no density") from None
 
     def _on_supports(self, offsets: np.ndarray) -> dict[str, Any]:
         curvature, count, draws = self._curvature, len(offsets), {}

@@ -4,9 +4,62 @@ from __future__ import annotations
 
 import numpy as np
 
+from moment_inference.errors import Undetermined
 from moment_inference.optimisation.natural_newton import Neighbourhood
 from moment_inference.optimisation.rounds import DeterministicLoss
-from moment_inference.response.solvers import ConjugateGradients
+from moment_inference.response.solvers import MOST, ConjugateGradients, Product
+
+OWN = 0.5  # least share of a residual that no kept direction explains
+MOST_KEPT = 2**24  # numbers of directions that are kept for the next rows
+
+
+class RecycledGradients(ConjugateGradients):
+    """Conjugate gradients that begin each row with the directions of those before.
+
+    All rows together take no more products than there are coordinates, and few if the curvature
+    differs from one along few directions only.
+    """
+
+    def __init__(self, product: Product, size: int, precision: float) -> None:
+        super().__init__(product, np.ones(size), precision)
+        self._most = max(1, MOST_KEPT // size)
+        self._directions, self._images = np.zeros([0, size]), np.zeros([0, size])
+        self._curvatures = np.zeros(0)
+
+    def _solution(self, row: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the solution and None; without one a nearly flat direction."""
+        solution, residual, last = np.zeros_like(row), row, np.inf
+        enough = self._accuracy * float(np.linalg.norm(row))
+        for _ in range(MOST):
+            along = (self._directions @ residual) / self._curvatures
+            solution, residual = (
+                solution + along @ self._directions,
+                residual - along @ self._images,
+            )
+            length = float(np.linalg.norm(residual))
+            direction = self._conjugate(self._conjugate(residual))  # once is not enough
+            is_spent = len(self._curvatures) == len(row)
+            is_error = float(direction @ residual) < OWN * length**2  # of the products
+            if length <= enough or ((is_spent or is_error) and length > last / 2):
+                return solution, None
+            last = length
+            if not (is_spent or is_error):
+                direction = direction / float(np.linalg.norm(direction))
+                try:
+                    self._keep(direction, self._checked(direction))
+                except Undetermined as undetermined:
+                    return np.zeros_like(row), undetermined.direction
+        return solution, solution
+
+    def _conjugate(self, direction: np.ndarray) -> np.ndarray:
+        """Return a direction without what lies along those that are kept."""
+        return direction - (self._images @ direction / self._curvatures) @ self._directions
+
+    def _keep(self, direction: np.ndarray, image: np.ndarray) -> None:
+        """Keep a direction for the next ones, in place of the oldest if there are too many."""
+        self._directions = np.vstack([self._directions, direction])[-self._most :]
+        self._images = np.vstack([self._images, image])[-self._most :]
+        self._curvatures = np.append(self._curvatures, direction @ image)[-self._most :]
 
 
 class NaturalInverse:
@@ -25,9 +78,8 @@ class NaturalInverse:
         units = objective.units(parameters)[objective.gaussian.rest]
         around = Neighbourhood.of(objective, objective.gaussian, parameters, units)
         self._map, self._origin = around.map, np.zeros(around.map.size)
-        self._inner = ConjugateGradients(
-            around.product, np.ones(around.map.size), objective.precision ** (2 / 3)
-        )
+        precision = objective.precision ** (2 / 3)
+        self._inner = RecycledGradients(around.product, around.map.size, precision)
 
     def solve(self, rows: np.ndarray) -> np.ndarray:
         """Return rows [k, n] times H⁻¹; raise Undetermined for flat directions."""

@@ -14,7 +14,7 @@ from jax.flatten_util import ravel_pytree
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
-from moment_inference import FitTask, parameter_names_error
+from moment_inference import FitTask, check_parameters
 from moment_inference.objectives import starts
 from moment_inference.optimisation import (
     LEARNING_RATE,
@@ -145,7 +145,8 @@ def fit(
 
         Starts:
         start: an earlier fit with the same sites, whose parameters this one begins with; by
-            default it begins anew.
+            default it begins anew. A ``GaussianGuide`` begins with those of a ``DVIGuide``,
+            too, with independent components.
         params: parameters to begin with, of an earlier fit; by default initial ones.
         prior: an earlier fit with a ``DVIGuide``, on other data: its posterior takes the
             place of the model's prior. Sites in a plate with what is observed are of the
@@ -231,8 +232,8 @@ class NumPyroFitTask(Problem):
         if options.method != "adam":
             minimiser.check_no_subsample(drawn.plates)
         made = {**svi.get_params(states[0]), **(states[0].mutable_state or {})}
-        if options.start is not None and options.start.params.keys() != made.keys():
-            raise parameter_names_error(options.start.params, made)
+        if options.start is not None:
+            check_parameters(options.params_of_start(self.guide, made), made)
         return replace(self, svi=svi, noise=noise), states
 
     def _by_gradients(self, states: list[Any]) -> Fit:

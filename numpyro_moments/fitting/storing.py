@@ -15,7 +15,7 @@ from numpyro.primitives import Messenger
 
 from moment_calculus.numerics import one_thread_at_a_time, private_apis, to_numpy
 from moment_calculus.rulebooks import RULEBOOKS
-from moment_guides.numpyro import init_to_network, is_latent
+from moment_guides.numpyro import init_to_network
 from moment_inference import FittingHost
 from moment_inference.objectives import remembered
 from moment_inference.optimisation import Fit, FitVerbs, batches, knows_sites, of_fit, trainings
@@ -27,7 +27,7 @@ from numpyro_moments.objectives.alpha import BBAlphaELBO, RenyiELBO
 from numpyro_moments.objectives.elbo import DeterministicELBO
 from numpyro_moments.prediction.predict import predict
 from numpyro_moments.sites.terms import without_wrappers
-from numpyro_moments.sites.traces import bind
+from numpyro_moments.sites.traces import bind, is_latent
 
 
 def converted_batch(batch: Any, double: bool) -> Any:

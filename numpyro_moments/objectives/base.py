@@ -17,7 +17,7 @@ from moment_inference.objectives import choices, sites_to_draw
 from numpyro_moments.evaluation.failure_causes import diagnose_errors
 from numpyro_moments.likelihoods.structure import random_leaves
 from numpyro_moments.sites.drawn_traces import Drawing, drawn_traces
-from numpyro_moments.sites.traces import Traces, bind, moment_traces
+from numpyro_moments.sites.traces import Traces, bind, is_latent, moment_traces
 
 
 class Objective(choices.Expectations, ELBO):
@@ -51,7 +51,7 @@ class Objective(choices.Expectations, ELBO):
 
         def look() -> Any:
             sites = moment_traces(*program, key, self.propagation).model.values()
-            latent = [site["name"] for site in sites if _is_latent(site)]
+            latent = [site["name"] for site in sites if is_latent(site)]
             found.append(([*map(random_leaves, sites)], latent))
             return ()
 
@@ -95,10 +95,6 @@ class Objective(choices.Expectations, ELBO):
             options = self.propagation, self.sample_sites
             traces = moment_traces(*program, trace_key, *options)
         return consumed(traces)
-
-
-def _is_latent(site: Any) -> bool:
-    return site["type"] == "sample" and not site["is_observed"]
 
 
 class Program(NamedTuple):

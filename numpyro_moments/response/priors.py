@@ -12,9 +12,9 @@ from numpyro import handlers
 from numpyro.ops.provenance import eval_provenance
 from numpyro.primitives import Messenger
 
-from moment_guides.numpyro import is_latent
 from numpyro_moments.evaluation.wrappers import WRAPPERS
 from numpyro_moments.sites.terms import without_wrappers
+from numpyro_moments.sites.traces import is_latent
 
 
 def prior_parameters(

@@ -26,8 +26,7 @@ from moment_inference import (
     ParameterArray,
     Quantity,
     Tree,
-    parameter_names_error,
-    parameter_shape_error,
+    check_parameters,
     unknown_site,
 )
 from moment_inference.objectives import described
@@ -185,7 +184,9 @@ class TrainedProgram:
         with precision():
             svi = SVI(model, guide, Adam(1.0), loss=objective)
             args, kwargs, params = in_jax(tuple(given), precision.double)
-            _check_parameters(params, parameters_of(model, guide, args, kwargs))
+            known = trainings.flattened(parameters_of(model, guide, args, kwargs))
+            # Others may be of auxiliary sites, or of a module that this model does not use.
+            check_parameters(trainings.flattened(params), known, further=True)
             with DrawnSubsamples() as drawn:
                 state = svi.init(jax.random.key(0), *args, init_params=params, **kwargs)
             if state.mutable_state is not None:
@@ -383,14 +384,3 @@ def _means(values: Tree) -> Tree:
     """Return the means of live values in dictionaries and tuples."""
     mean = lambda value: value.gaussian().mean if is_random(value) else jnp.asarray(value)  # noqa: E731
     return jax.tree.map(mean, values, is_leaf=is_random)
-
-
-def _check_parameters(params: dict[str, Any], of_program: dict[str, Any]) -> None:
-    """Raise if parameters are missing or have other shapes than in model and guide."""
-    known, given = trainings.flattened(of_program), trainings.flattened(params)
-    # Others may be of auxiliary sites, or of a module that this model does not use.
-    if not known.keys() <= given.keys():
-        raise parameter_names_error(given, known)
-    for name, part in known.items():
-        if np.shape(given[name]) != np.shape(part):
-            raise parameter_shape_error(name, np.shape(given[name]), np.shape(part))

@@ -95,6 +95,11 @@ def check_masked_rows(sites: Mapping[str, Site], latent: Collection[str]) -> Non
     data_plates.check_rows_are_data(weights, data)
 
 
+def is_latent(site: Any) -> bool:
+    """Return whether a site of a trace is a latent one."""
+    return site["type"] == "sample" and not site["is_observed"]
+
+
 def is_factor(site: Any) -> bool:
     """Return whether a site is a ``numpyro.factor``, which predicts nothing."""
     return site["type"] == "sample" and isinstance(without_wrappers(site["fn"]), dist.Unit)

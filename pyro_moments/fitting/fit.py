@@ -162,7 +162,8 @@ def fit(
 
         Starts:
         start: an earlier fit with the same sites, whose parameters this one begins with; by
-            default it begins anew.
+            default it begins anew. A ``GaussianGuide`` begins with those of a ``DVIGuide``,
+            too, with independent components.
         prior: an earlier fit with a ``DVIGuide``, on other data: its posterior takes the
             place of the model's prior. Sites in a plate with what is observed are of the
             rows, and keep theirs.
@@ -265,7 +266,9 @@ class PyroFitTask(Problem):
             parameters_to_float64(self.unweighted_loss)
         if self.options.start is not None:
             parameters = Parameters.from_run(self.unweighted_loss)
-            parameters.load(unconstrained_values(parameters, self.options.start.params))
+            own = parameters.constrained_copies()
+            begin = self.options.params_of_start(self.guide, own)
+            parameters.load(unconstrained_values(parameters, begin))
         if self.options.method == "adam":
             self.noise  # noqa: B018  is found before the first step
             trainer = GradientTrainer(self, _optimiser_of(self.options))

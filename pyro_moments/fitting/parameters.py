@@ -15,7 +15,7 @@ from pyro import poutine
 from torch.distributions import transform_to
 
 from moment_calculus import warn_user
-from moment_inference import parameter_names_error, parameter_shape_error
+from moment_inference import check_parameters
 from moment_inference.optimisation import Fit
 from pyro_moments._host import tree_map
 from pyro_moments.sites.messenger import modules_of
@@ -125,13 +125,9 @@ def unconstrained_values(
     current = parameters.unconstrained_copies()
     if params is None:
         return current
-    if params.keys() != current.keys():
-        raise parameter_names_error(params, current)
+    check_parameters(params, parameters.values())
     with torch.no_grad():
         values = {name: _to_unconstrained(parameters, name, params[name]) for name in current}
-    for name, value in values.items():
-        if value.shape != current[name].shape:
-            raise parameter_shape_error(name, params[name].shape, parameters.values()[name].shape)
     return {name: value.to(current[name], copy=True) for name, value in values.items()}
 
 

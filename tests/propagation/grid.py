@@ -95,6 +95,8 @@ def guide_of(host, name, model):
     }
     if name == "AutoNormal":
         return host.autoguide.AutoNormal(model), params
+    if name == "GaussianGuide":
+        return host.package.GaussianGuide(), gaussian(host)
     if name == "TridiagonalGuide":
         del params[next(key for key in params if "scale" in key and "weight" in key)]
         names = {"numpyro": "weight_auto_{}", "pyro": "TridiagonalGuide.{}s.weight"}[host.name]
@@ -106,6 +108,17 @@ def guide_of(host, name, model):
         params = {key: value for key, value in params.items() if "scale" not in key}
         return host.package.MCDropoutGuide(p=P), params
     return host.package.DVIGuide(), params
+
+
+def gaussian(host):
+    """Parameters of a GaussianGuide with the factor TRIL, by name."""
+    scale = np.diagonal(TRIL)
+    sites = {"bias": (LOC[0], scale[0]), "weight": (LOC[1:], scale[1:])}
+    named = mean_field(host, **sites)
+    params = {key.replace("DVIGuide", "GaussianGuide"): value for key, value in named.items()}
+    name = {"numpyro": "_auto_factor", "pyro": "GaussianGuide.factor"}[host.name]
+    below = np.tril_indices(len(LOC), -1)
+    return params | {name: host.array((TRIL / scale[:, None])[below])}
 
 
 def network_guide(host, name, model):
@@ -175,7 +188,7 @@ def exact(guide, flow, objective):
 
 def _moments(guide):
     """Of bias and weight."""
-    if guide == "AutoMultivariateNormal":
+    if guide in ("GaussianGuide", "AutoMultivariateNormal"):
         return LOC, TRIL @ TRIL.T
     covariance = np.diag(SCALE**2)
     if guide == "TridiagonalGuide":
