@@ -18,6 +18,10 @@ from typing import Any
 # them.
 OR_DRAW = ", or draw the sites by naming them in sample_sites="
 OR_DRAW_ALL = ", or draw all sites: propagation='sampled'"
+HOLD_DRAWS = (
+    "integrate what has no rule by draws that are held, fit(..., unsupported='held draws') or "
+    "DeterministicELBO(held_draws=512); or "
+)
 
 OR_DRAW_ONE_MASK = (
     ", or, if no rows are mixed, draw one mask for all of them: name the site in sample_sites with "

@@ -16,6 +16,12 @@ import numpy as np
 from moment_calculus.predictions.blocks import Rows, rows_of_a_sum, sum_of_rows
 from moment_calculus.rulebooks import propagation_of
 from moment_inference.objectives.by_draws import Evaluations, loss_by_draws, warn_unless_confirmed
+from moment_inference.objectives.held_draws import (
+    FEWEST,
+    OTHER_SETS,
+    HeldDraws,
+    error_of_means,
+)
 from moment_inference.objectives.observations import expecting_observations
 from moment_inference.objectives.remembered import KnownObjectives
 from moment_inference.objectives.starts import Factors, finite_vector
@@ -139,9 +145,57 @@ class FitTask(ABC):
                 held_out=host.converted(options.held_out_arguments, double),
                 started=started,
             )
+            if options.unsupported is not None:
+                task.check_held()
+                return task._fit_with_held_draws()
             fit, trained = task.train()
             task._check(fit, trained)
             return fit
+
+    def check_held(self) -> None:
+        """Raise ValueError where held draws cannot be chosen."""
+        if type(self.source) is not AllData:
+            raise ValueError("held draws are chosen by the loss of all data: pass no loader")
+        if not hasattr(self.objective, "with_held"):
+            raise ValueError(
+                f"held draws go with DeterministicELBO, not {type(self.objective).__name__}"
+            )
+
+    def _fit_with_held_draws(self) -> Fit:
+        """Train with held draws for what is refused, with more of them until they are enough."""
+        count, options = FEWEST, self.options
+        while True:
+            objective = self.objective.with_held(held_draws=count)
+            task = replace(self, objective=objective, options=options)
+            fit, trained = task.train()
+            if not (terms := trained.held_terms(fit)):
+                fit.objective = self.objective
+                break
+            fit.held = trained._held_draws(fit, *terms)
+            if fit.held.is_enough:
+                break
+            count, options = fit.held.next_number, replace(options, start=fit, restarts=1)
+        task._check(fit, trained)
+        return fit
+
+    def _held_draws(self, fit: Fit, sites: list[str], number: int) -> HeldDraws:
+        """Return what a training has drawn, with the error that other draws show."""
+        objectives = [self.objective.with_held(held_set=which) for which in range(OTHER_SETS + 1)]
+        (loss, *others), point = self.losses_at(fit, objectives)
+        return HeldDraws(tuple(sites), number, error_of_means(loss, point, others))
+
+    @abstractmethod
+    def held_terms(self, fit: Fit) -> tuple[list[str], int] | None:
+        """Return the sites with terms by held draws, and the number of draws; None if none."""
+
+    @abstractmethod
+    def losses_at(
+        self, fit: Fit, objectives: list[Any]
+    ) -> tuple[list[DeterministicLoss], np.ndarray]:
+        """Return losses of all data by objectives that differ in their held draws.
+
+        The fit's parameters as a vector come with them.
+        """
 
     def _check(self, fit: Fit, trained: FitTask) -> None:
         """Look for the cause of an infinite loss, and at the loss by draws."""

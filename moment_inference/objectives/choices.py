@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from numbers import Real
 from typing import Any
 
+from moment_calculus import UnsupportedMoments, errors
 from moment_calculus.values.propagation import (
     CATEGORICAL_METHODS,
     Propagation,
@@ -17,6 +18,7 @@ from moment_calculus.values.propagation import (
     check_draws,
 )
 from moment_inference.objectives.data_plates import DataPlateFinder
+from moment_inference.objectives.held_draws import normal_points, number_of_draws
 from moment_inference.objectives.remembered import KeepsOptions
 
 PROPAGATIONS = ("analytic", "sampled", "mean")
@@ -32,6 +34,47 @@ class Expectations(KeepsOptions):
     propagation: Propagation
     sample_sites: frozenset[str]
     num_particles: int
+    held_draws: int = 0  # for terms without a moment rule; zero: they are refused
+    held_set = 0  # which of several independent sets of held draws
+    held_sites: dict[str, Any] | None = None  # notes the names of sites with such terms
+    given_noise: Any = None  # in place of the held draws
+
+    def held_noise(self, coordinates: int, is_joint: bool) -> Any:
+        """Return the held draws, [draws, coordinates].
+
+        Args:
+            coordinates: of all latent sites.
+            is_joint: whether the guide has covariances between them.
+        """
+        if self.given_noise is not None:
+            return self.given_noise
+        count = number_of_draws(self.held_draws, coordinates, is_joint)
+        return normal_points(count, coordinates, self.held_set)
+
+    def with_held(self, **settings: Any) -> Any:
+        """Return the same objective with other held draws."""
+        changed = copy.copy(self)
+        vars(changed).update(settings)
+        if "held_draws" in settings:
+            changed.made_with = {**self.made_with, "held_draws": settings["held_draws"]}
+        return changed
+
+    def with_remedy(
+        self, refusal: UnsupportedMoments, attempt: Callable[[Any], Any]
+    ) -> UnsupportedMoments:
+        """Return a refusal that names held draws first, if the program runs with them.
+
+        Args:
+            refusal: of this objective.
+            attempt: evaluates the program by another.
+        """
+        if self.held_draws or not self.in_closed_form:
+            return refusal
+        try:
+            attempt(self.with_held(held_draws=2))
+        except Exception:
+            return refusal
+        return refusal.with_remedy(errors.HOLD_DRAWS + refusal.remedy)
 
     @property
     def draws(self) -> bool:
@@ -53,7 +96,7 @@ class Expectations(KeepsOptions):
                 sites are drawn.
         """
         drawn = copy.copy(self)
-        drawn.num_particles = count
+        drawn.num_particles, drawn.held_draws = count, 0
         if sites:
             drawn.sample_sites = frozenset(sites)
             drawn.propagation = Propagation(
@@ -222,6 +265,19 @@ def check_compiled(compiled: bool, propagation: str) -> None:
     """Raise ValueError if a loss is to be compiled without analytic propagation."""
     if compiled and propagation != "analytic":
         raise ValueError(f"compiled=True needs propagation='analytic', not {propagation!r}")
+
+
+def check_held(
+    held_draws: Any, propagation: str, sample_sites: Collection[str], compiled: bool = False
+) -> None:
+    """Raise ValueError for a number of held draws that is none, or beside other draws."""
+    if not isinstance(held_draws, int) or held_draws < 0:
+        raise ValueError(f"held_draws is a number of draws, or 0 for none, not {held_draws!r}")
+    if held_draws and (propagation != "analytic" or sample_sites or compiled):
+        raise ValueError(
+            "held draws stand for what has no closed form in an analytic, eager loss: leave out "
+            "propagation, sample_sites and compiled"
+        )
 
 
 def check_particles(propagation: str, num_particles: int) -> None:

@@ -28,6 +28,7 @@ from moment_inference.optimisation.weighting import WarmUp, parse_warm_up
 STEPS = {"adam": 2000, "lbfgs": 5000, "newton": 500}
 LEARNING_RATE = 1e-2
 STRETCH = 100
+HELD_DRAWS = "held draws"
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Options:
     start: Fit | None = None
     params: Any = None  # to begin with, in NumPyro
     float64: bool = False
+    unsupported: str | None = None
     by_draws: bool | float = True
     acknowledge: bool = False
     seed: int = 0
@@ -82,6 +84,7 @@ class Options:
                 f"by_draws={self.by_draws!r} is True, False, or the seconds that the check takes"
             )
         self._check_together()
+        self._check_unsupported()
         self._check_precision()
         if self.method != "adam":
             self._check_deterministic()
@@ -106,6 +109,23 @@ class Options:
             fit = getattr(self, name)
             if fit is not None and not isinstance(fit, Fit):
                 raise TypeError(f"{name} takes what fit or load returned, got {type(fit).__name__}")
+
+    def _check_unsupported(self) -> None:
+        """Raise ValueError for another remedy than held draws, or where these are not found."""
+        if self.unsupported is None:
+            return
+        if self.unsupported != HELD_DRAWS:
+            raise ValueError(
+                f"unsupported is {HELD_DRAWS!r}, or None to refuse, not {self.unsupported!r}"
+            )
+        names = ("batch_size", "checkpoint", "precision", "kl_warm_up")
+        given = [name for name in names if getattr(self, name) is not None]
+        if given:
+            raise ValueError(
+                "held draws are chosen by the loss of all data, in several trainings: leave out "
+                f"{', '.join(given)}, or choose their number by "
+                "objective=DeterministicELBO(held_draws=1024)"
+            )
 
     def _check_precision(self) -> None:
         """Raise ValueError for an unknown precision, or one without meaning for the method."""

@@ -189,6 +189,8 @@ class Fit(Course):
             diagnoses go by it.
         sites: what ``save`` writes of the model's sites, from the arguments of the training or
             of their shapes; None if it is not known.
+        held: the sites whose terms are integrated by held draws, the ``number`` of draws and
+            their ``error``; None where all is in closed form.
     """
 
     guide: Any
@@ -201,6 +203,7 @@ class Fit(Course):
     verbs: FitVerbs | None = field(repr=False, default=None)
     objective: Any = field(repr=False, default=None)
     sites: Any = field(repr=False, default=None)
+    held: Any = field(repr=False, default=None)
 
     def __repr__(self) -> str:
         """Return the loss, its check, the time and why the training ended."""
@@ -209,6 +212,7 @@ class Fit(Course):
         lines = (
             f"Fit of {type(self.guide).__name__}: {trained}",
             str(self.by_draws) if self.losses else "",
+            str(self.held or ""),
             self.reason,
             f"seconds: {seconds}" if seconds else "",
         )

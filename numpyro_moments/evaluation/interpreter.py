@@ -100,7 +100,17 @@ class Interpreter:
 
     def run_open(self, jaxpr: Jaxpr, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
         """Evaluate an open jaxpr with its constants."""
-        return list(map(ops.resolved, self.run_inline(jaxpr, consts, operands)))
+        return list(map(self.resolved, self.run_inline(jaxpr, consts, operands)))
+
+    def resolved(self, output: Any) -> Any:
+        """Return an output on its own, for rules that know nothing of parts."""
+        return ops.resolved(output)
+
+    def moments_or_refused(
+        self, equation: Any, operands: Sequence[Any], compute: Callable[[], list[Any]]
+    ) -> list[Any]:
+        """Return the results of an equation; a subclass takes those that are refused."""
+        return compute()
 
     def run_inline(self, jaxpr: Jaxpr, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
         """Evaluate an open jaxpr inside another; keep unresolved parts of composites."""
@@ -134,7 +144,9 @@ class _Frame:
             if has_moments and not has_local_rule and is_empty and equation.outvars:
                 results = [_empty_array(output) for output in equation.outvars]
             elif has_moments or has_local_rule:
-                results = self._evaluate_moments(equation, operands)
+                results = self.interpreter.moments_or_refused(
+                    equation, operands, partial(self._evaluate_moments, equation, operands)
+                )
                 self.interpreter.record(equation, results)
             else:
                 results = self._evaluate_plain(equation, operands)

@@ -21,6 +21,7 @@ from numpyro_moments._host import evaluate
 from numpyro_moments.evaluation.arguments import Fixed, Static, apart
 from numpyro_moments.evaluation.programs import LOOKS_AT_NUMBERS, Programs
 from numpyro_moments.objectives.base import Program
+from numpyro_moments.sites.held_terms import HeldTerms
 
 # Bytes of Hessian products computed together; more would not fit the caches.
 MAX_BATCH_BYTES = 1 << 27
@@ -154,16 +155,31 @@ class FlatLoss:
         return apart(self.program[2:4])
 
     @cached_property
+    def _inputs(self) -> list:
+        """Return the data, and the held draws if there are any."""
+        return [*self._data[0], *self._noise]
+
+    @cached_property
+    def _noise(self) -> list[jax.Array]:
+        if not getattr(self.elbo, "held_draws", 0):
+            return []
+        held = HeldTerms(self.elbo, self.program, self.key)
+        return [jnp.asarray(self.elbo.held_noise(*held.coordinates), jnp.result_type(float))]
+
+    @cached_property
     def programs(self) -> Programs:
         """Return the compiled programs of this loss, with any data of the same shapes."""
-        return Programs(*self.program[:2], self.elbo, self.constrain, self._data[1].leaves)
+        elbo = self.elbo.with_held(held_set=0) if self._noise else self.elbo
+        return Programs(*self.program[:2], elbo, self.constrain, self._data[1].leaves)
 
     def loss(self, params: dict[str, Any], key: Any, arrays: list | None = None) -> jax.Array:
         """Return the loss of unconstrained parameters, of other data if given."""
-        own, rest = self._data
-        args, kwargs = rest.joined(own if arrays is None else arrays)
+        given = self._inputs if arrays is None else arrays
+        own, noise = given[: len(self._data[0])], given[len(self._data[0]) :]
+        args, kwargs = self._data[1].joined(own)
         program = self.program._replace(args=args, kwargs=kwargs, parameters=self.constrain(params))
-        return program.loss(self.elbo, key)
+        elbo = self.elbo.with_held(given_noise=noise[0]) if noise else self.elbo
+        return program.loss(elbo, key)
 
     def two_values(self, params: dict[str, Any]) -> tuple[float, float]:
         """Return two values of the loss, which differ if it depends on the random key."""
@@ -173,7 +189,8 @@ class FlatLoss:
             one, other = (self._value_and_grad(flat, unravel, key)[0] for key in keys)
         except LOOKS_AT_NUMBERS:
             self.__dict__["_data"] = [], Fixed(self.program[2:4])
-            self.__dict__.pop("programs")
+            for made in ("programs", "_inputs"):
+                self.__dict__.pop(made)
             one, other = (self._value_and_grad(flat, unravel, key)[0] for key in keys)
         return float(one), float(other)
 
@@ -185,14 +202,14 @@ class FlatLoss:
     def _value_and_grad(self, flat: Any, unravel: Callable, key: Any) -> tuple[Any, Any]:
         function = jax.value_and_grad(lambda at, key, data: self.loss(unravel(at), key, data))
         name = "value and gradient", self.name_of(unravel(flat))
-        return self.programs.run(name, function, flat, key, self._data[0], runs=EVALUATIONS)
+        return self.programs.run(name, function, flat, key, self._inputs, runs=EVALUATIONS)
 
     def objective(self, flat: jax.Array, unravel: Callable) -> DeterministicLoss:
         """Return the compiled objective for SciPy."""
         dtype, params = flat.dtype, unravel(flat)
         name, programs = self.name_of(params), self.programs
         slope = jax.grad(lambda x, key, *data: self.loss(unravel(x), key, [*data]))
-        hessian = Hessian(slope, [self.key, *self._data[0]], programs, name)
+        hessian = Hessian(slope, [self.key, *self._inputs], programs, name)
         units = lambda x: ravel_pytree(self._units(unravel(x)))[0]  # noqa: E731
 
         def value_and_gradient(point: np.ndarray) -> tuple[float, np.ndarray]:

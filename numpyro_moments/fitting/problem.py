@@ -15,14 +15,22 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from numpyro.primitives import Messenger
 
 from moment_inference import FitTask
 from moment_inference.objectives import SEED, Evaluations
-from moment_inference.optimisation import PlateScaling, batches, weight_site
+from moment_inference.optimisation import (
+    DeterministicLoss,
+    Fit,
+    PlateScaling,
+    batches,
+    weight_site,
+)
 from numpyro_moments.evaluation.arguments import Static, apart
 from numpyro_moments.evaluation.failure_causes import refuse_nonfinite_inputs
 from numpyro_moments.evaluation.programs import QUICK, Programs
+from numpyro_moments.fitting.flat_loss import FlatLoss
 from numpyro_moments.fitting.precision import NoiseScale
 from numpyro_moments.objectives.base import Program
 from numpyro_moments.prediction.predict import log_predictive
@@ -147,6 +155,26 @@ class Problem(FitTask):
 
         compiled = jax.jit(score)
         return lambda params, mutable: self.summed(partial(compiled, params, mutable), arrays)
+
+    def held_terms(self, fit: Fit) -> tuple[list[str], int] | None:
+        """Return the sites with terms by held draws, and the number of draws; None if none."""
+        found: dict[str, int] = {}
+        noting, key = self.objective.with_held(held_sites=found), jax.random.key(0)
+        program = self.program((self.source.args, self.source.kwargs), fit.params)
+        jax.eval_shape(lambda: program.loss(noting, key))
+        return ([*found], max(found.values())) if found else None
+
+    def losses_at(
+        self, fit: Fit, objectives: list[Any]
+    ) -> tuple[list[DeterministicLoss], np.ndarray]:
+        """Return losses of all data by objectives, and a fit's parameters as a vector."""
+        program = self.program((self.source.args, self.source.kwargs), {})
+        call = self.svi.constrain_fn, jax.random.key(0)
+        losses = [FlatLoss(program, objective, *call) for objective in objectives]
+        for loss in losses[1:]:
+            loss.__dict__["programs"] = losses[0].programs  # the draws are an argument of these
+        flat, unravel = ravel_pytree(self.svi.constrain_fn(fit.params, invert=True))
+        return [loss.objective(flat, unravel) for loss in losses], np.asarray(flat, np.float64)
 
     def explain(self, args: tuple, kwargs: dict[str, Any]) -> None:
         """Raise UnsupportedMoments if arguments make the loss infinite."""

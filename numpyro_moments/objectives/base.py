@@ -17,6 +17,7 @@ from moment_inference.objectives import choices, sites_to_draw
 from numpyro_moments.evaluation.failure_causes import diagnose_errors
 from numpyro_moments.likelihoods.structure import random_leaves
 from numpyro_moments.sites.drawn_traces import Drawing, drawn_traces
+from numpyro_moments.sites.held_terms import HeldTerms
 from numpyro_moments.sites.traces import Traces, bind, is_latent, moment_traces
 
 
@@ -34,13 +35,16 @@ class Objective(choices.Expectations, ELBO):
         sample_sites: Collection[str] = (),
         num_particles: int = 1,
         memory_limit: float | None = None,
+        held_draws: int = 0,
         **options: Any,
     ) -> None:
         check_draws(sample_sites, num_particles)
         choices.check_propagation(propagation, sample_sites, num_particles)
         choices.check_trainable(categorical)
+        choices.check_held(held_draws, propagation, sample_sites)
         super().__init__(num_particles=num_particles, **options)
         self.propagation_kind, self.sample_sites = propagation, frozenset(sample_sites)
+        self.held_draws = held_draws
         self.propagation = propagation_of(
             covariance, rules, categorical, memory_limit, categorical_draws
         )
@@ -93,7 +97,12 @@ class Objective(choices.Expectations, ELBO):
                 drawing = Drawing(self.propagation_kind == "mean", data)
                 return drawn_traces(*program, trace_key, drawing, consumed)
             options = self.propagation, self.sample_sites
-            traces = moment_traces(*program, trace_key, *options)
+            holds = self.held_draws > 0
+            traces = moment_traces(*program, trace_key, *options, holds=holds)
+            if holds:
+                held = HeldTerms(self, program, trace_key)
+                for site in traces.model.values():
+                    site["held"] = held
         return consumed(traces)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from moment_calculus import errors
+from moment_calculus import UnsupportedMoments, errors
 from moment_calculus.numerics import private_apis
 from numpyro_moments.evaluation.failure_causes import explain_infinite_loss
 from numpyro_moments.objectives.base import Objective, Program
@@ -65,6 +65,9 @@ class DeterministicELBO(Objective):
             them.
         memory_limit: bytes that one covariance may take, checked before it is computed;
             by default half of the physical memory.
+        held_draws: number of draws of the latent sites that integrate terms without a moment
+            rule, and are the same in every evaluation; with 0 these are refused. ``fit(...,
+            unsupported="held draws")`` chooses the number.
         sum_sites: whether the loss is one number, or a dictionary of what each site
             contributes.
         **options: passed to :class:`numpyro.infer.elbo.ELBO`.
@@ -110,7 +113,12 @@ class DeterministicELBO(Objective):
             Dictionary with ``"loss"``, and ``"mutable_state"`` (None if there is none).
         """
         program = Program(model, guide, args, kwargs, param_map)
-        drawn, mutable = self.particles(rng_key, program, partial(self._terms, program))
+        terms = partial(self._terms, program)
+        try:
+            drawn, mutable = self.particles(rng_key, program, terms)
+        except UnsupportedMoments as refusal:
+            attempt = lambda held: held.particles(rng_key, program, terms)  # noqa: E731
+            raise self.with_remedy(refusal, attempt) from None
         losses = {name: -jnp.mean(term) for name, term in drawn.items()}
         loss = sum(losses.values(), start=jnp.zeros(())) if self.sum_sites else losses
         return {"loss": loss, "mutable_state": mutable}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from moment_calculus import UnsupportedMoments, errors
@@ -21,7 +22,25 @@ INLINED: set[str] = set()
 PARTS: FunctionRegistry[str] = FunctionRegistry()
 
 
-RANDOM = (Gaussian, Deferred, Composite, ops.Symbolic)
+@dataclass(frozen=True, eq=False)
+class Refused:
+    """A random value whose moments are not known, where terms that need them are drawn instead."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    refusal: UnsupportedMoments
+
+    @property
+    def sites(self) -> frozenset[str]:
+        """Return the names of the sites that it depends on."""
+        return frozenset(self.refusal.sites)
+
+    def gaussian(self) -> None:
+        """Raise the refusal: there are no moments."""
+        raise self.refusal
+
+
+RANDOM = (Gaussian, Deferred, Composite, ops.Symbolic, Refused)
 
 
 def is_random(operand: Any) -> bool:

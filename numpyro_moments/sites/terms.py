@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
@@ -22,7 +23,7 @@ from numpyro_moments.evaluation.failure_causes import mask_of
 from numpyro_moments.evaluation.wrappers import WRAPPERS
 from numpyro_moments.likelihoods.expected import evaluate
 from numpyro_moments.likelihoods.structure import random_leaves
-from numpyro_moments.rules.table import is_random
+from numpyro_moments.rules.table import Refused, is_random
 
 _ACTIVATIONS = {
     transforms.ExpTransform: "exp",
@@ -142,14 +143,52 @@ def _is_known(scale: Any) -> bool:
 
 
 _TERMS = _Terms(POSTERIORS)
-latent_term, auxiliary_term = _TERMS.latent_term, _TERMS.auxiliary_term
-rule_terms = _TERMS.rule_terms
+auxiliary_term = _TERMS.auxiliary_term
+
+
+def latent_term(name: str, site: Site, guide_site: Site, sites: Mapping[str, Site]) -> jax.Array:
+    """Return the term of a latent site; by held draws if it is refused, and they are there."""
+    if (held := site.get("held")) is None:
+        return _TERMS.latent_term(name, site, guide_site, sites)
+    try:
+        _require_moments(site, guide_site)
+        return _TERMS.latent_term(name, site, guide_site, sites)
+    except UnsupportedMoments:
+        return held.term(name)
+
+
+def _require_moments(*sites: Site) -> None:
+    """Raise UnsupportedMoments if a part of a site was refused."""
+    for site in sites:
+        for value in [*random_leaves(site["fn"]), site["value"], site["scale"]]:
+            if isinstance(value, Refused):
+                raise value.refusal
+
+
+def rule_terms(observed: Iterable[Site]) -> dict[str, jax.Array]:
+    """Return the terms of the rule book, of the observed sites with moments."""
+    known = []
+    for site in observed:
+        with contextlib.suppress(UnsupportedMoments):
+            _require_moments(site)
+            known.append(site)
+    return _TERMS.rule_terms(known)
 
 
 def observed_term(name: str, site: Site) -> jax.Array:
     """Return the scaled E_q[log p] of an observed site; its log-density at draws."""
     if "log_prob" in site:
         return scaled_sum(site["log_prob"], site)
+    if (held := site.get("held")) is None:
+        return _closed_term(name, site)
+    try:
+        _require_moments(site)
+        return _closed_term(name, site)
+    except UnsupportedMoments:
+        return held.term(name)
+
+
+def _closed_term(name: str, site: Site) -> jax.Array:
     with at_site(name, site):
         log_prob = evaluate(name, site["fn"], site["value"])
     return scaled_sum(log_prob, site)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from moment_inference.objectives import data_plates
 from numpyro_moments._host import validate_model
 from numpyro_moments.evaluation.failure_causes import UNDRAWN, observe
 from numpyro_moments.evaluation.interpreter import Interpreter
+from numpyro_moments.evaluation.refused import HoldingInterpreter
 from numpyro_moments.evaluation.uncertain_inputs import Inputs, at_means, drawn, with_values
 from numpyro_moments.likelihoods.structure import settled_parameters, stripped
 from numpyro_moments.rules.table import is_random
@@ -158,6 +160,7 @@ def moment_traces(
     predicting: bool = False,  # whether sites without observations stay undrawn
     evaluator: Callable[..., Interpreter] = Interpreter,
     settles: bool = True,  # whether parameters get the covariances that are computed backwards
+    holds: bool = False,  # whether refused operations have a result without moments
 ) -> Traces:
     """Run guide and model as NumPyro's ELBOs do, with moments in place of samples."""
     propagation = propagation.of_guide(unwrapped(guide))
@@ -167,6 +170,7 @@ def moment_traces(
     jaxpr = with_noise(traced.jaxpr, traced.keys[0])
     check_no_silent_draws(jaxpr.jaxpr, traced.certain_outputs(predicting))
     rules = {"latent": latent_rule(propagation), "noise": noise_rule(propagation), **IMAGE_RULES}
+    evaluator = HoldingInterpreter if holds else evaluator
     interpreter = evaluator(rules, output_sites=_names(traced.shapes))
     guide_parts, model_parts = traced.parts(interpreter.run_closed(jaxpr, traced.keys))
     guide_sites, model_sites = (
@@ -177,15 +181,17 @@ def moment_traces(
         _check_known(sample_sites, guide_sites)
     check_masked_rows(model_sites, guide_sites)
     if settles and propagation.may_sweep:
-        settle(model_sites, guide_sites)
+        settle(model_sites, guide_sites, holds)
     return Traces.of(guide_sites, model_sites)
 
 
-def settle(sites: Mapping[str, dict], latent: Collection[str]) -> None:
+def settle(sites: Mapping[str, dict], latent: Collection[str], holds: bool = False) -> None:
     """Give the parameters of sites that are not latent covariances that are computed backwards."""
+    skipped = (UnsupportedMoments, AttributeError) if holds else ()
     for name, site in sites.items():
         if name not in latent and site["type"] == "sample":
-            site["fn"] = settled_parameters(site["fn"])
+            with suppress(*skipped):
+                site["fn"] = settled_parameters(site["fn"])
 
 
 class TracedSites(NamedTuple):

@@ -24,6 +24,7 @@ from pyro_moments.evaluation.precision import (
     mixed_precision_error,
     to_float32,
 )
+from pyro_moments.evaluation.refused import HOLDS, Refused
 from pyro_moments.rules.table import IN_PLACE, RULES, VIEWS, MeanCheck
 
 METADATA = {
@@ -73,7 +74,7 @@ def vmap_error(sites: Iterable[str]) -> UnsupportedMoments:
 OBSERVER: ContextVar[Callable[[Callable, Any], None] | None] = ContextVar("observer", default=None)
 
 
-_VALUES = (Gaussian, Deferred, Composite, MeanCheck)
+_VALUES = (Gaussian, Deferred, Composite, MeanCheck, Refused)
 _SEQUENCES = (tuple, list)
 
 
@@ -94,13 +95,13 @@ class MomentTensor(torch.Tensor):
         storage: the memory of the tensor that it is a view of; by default its own.
     """
 
-    value: Value | Composite | MeanCheck
+    value: Value | Composite | MeanCheck | Refused
     storage_: Storage
     version_: int
 
     @staticmethod
     def __new__(
-        cls, value: Value | Composite | MeanCheck, storage: Storage | None = None
+        cls, value: Value | Composite | MeanCheck | Refused, storage: Storage | None = None
     ) -> MomentTensor:
         """Make the shell, which has the value's shape, dtype and device, and no storage."""
         like = _template_tensor(value)
@@ -120,7 +121,7 @@ class MomentTensor(torch.Tensor):
             if maps_now():
                 raise vmap_error(_sites(args))
             return call_plainly(func, args, kwargs or {})
-        result = _apply_rule(func, args, kwargs or {})
+        result = _result(func, args, kwargs or {})
         if (observer := OBSERVER.get()) is not None:
             observer(func, result)
         return result
@@ -237,6 +238,8 @@ def _template_tensor(value: Any) -> torch.Tensor:
         return value.mean
     if isinstance(value, MeanCheck):
         return value.outcome
+    if isinstance(value, Refused):
+        return value.template
     return value.base.mean if isinstance(value, Deferred) else value.source.mean
 
 
@@ -263,6 +266,53 @@ def wrap(result: Any, storage: Storage | None = None) -> Any:
     if isinstance(result, _SEQUENCES):
         return type(result)(wrap(item, storage) for item in result)
     return result
+
+
+def _result(func: Callable, args: tuple, kwargs: dict) -> Any:
+    """Apply a rule; where refusals are held, return what has no moments instead of raising."""
+    if not HOLDS.get():
+        return _apply_rule(func, args, kwargs)
+    operands = [part for part in tree_leaves((args, kwargs)) if isinstance(part, MomentTensor)]
+    known = [part.value.refusal for part in operands if isinstance(part.value, Refused)]
+    try:
+        if not known:
+            return _apply_rule(func, args, kwargs)
+    except UnsupportedMoments as error:
+        known = [error]
+    return _refused(func, args, kwargs, known[0])
+
+
+def _refused(func: Callable, args: tuple, kwargs: dict, refusal: UnsupportedMoments) -> Any:
+    """Return the result of a function on templates, without moments."""
+    is_in_place = func in IN_PLACE or bool(kwargs.get("inplace"))
+    if func is torch.Tensor.__setitem__ or (is_in_place and type(args[0]) is not MomentTensor):
+        raise refusal
+    try:
+        with torch.no_grad():
+            templates = tree_map(_plain_template, (args, kwargs))
+            result = func(*templates[0], **templates[1])
+    except Exception:
+        raise refusal from None
+    marked = tree_map(lambda part: _marked(part, refusal), result)
+    return _overwrite(args[0], marked.value) if is_in_place else marked
+
+
+def _plain_template(argument: Any) -> Any:
+    """Return a certain tensor in place of a random one, which may be changed."""
+    if not isinstance(argument, MomentTensor):
+        return argument
+    value = getattr(argument.value, "at_mean", None)
+    value = _template_tensor(argument.value) if value is None else value
+    return value.detach().expand(argument.shape).clone()
+
+
+def _marked(part: Any, refusal: UnsupportedMoments) -> Any:
+    if not isinstance(part, torch.Tensor):
+        raise refusal  # a number that a program would compute with
+    if part.dtype is torch.bool:
+        # The validation of distributions asks, and a template need not be in the support.
+        return MomentTensor(MeanCheck(torch.ones_like(part), frozenset(refusal.sites)))
+    return MomentTensor(Refused(part, refusal))
 
 
 def _apply_rule(func: Callable, args: tuple, kwargs: dict) -> Any:

@@ -74,6 +74,7 @@ def fit(
     prior: Fit | None = None,
     start: Fit | None = None,
     float64: bool = False,
+    unsupported: str | None = None,
     by_draws: bool | float = True,
     acknowledge: bool = False,
     seed: int = 0,
@@ -183,6 +184,15 @@ def fit(
             arguments have not the same rows, or the model does not run on fewer. It takes a
             tenth of the time of the fit, or two seconds of the processor if that is more; a
             number says how many. Random states of the user are left as they are.
+        unsupported: what to do with terms without a moment rule: by default the model is
+            refused. ``"held draws"`` integrates these terms, and nothing else, by draws of the
+            latent sites that are held throughout (scrambled Sobol points in antithetic pairs),
+            so that the loss is a smooth function for every method, linear response and check.
+            The number is doubled, from 256 to at most 8192, until other draws would move no
+            mean by more than .1 standard deviations; ``Fit.held`` tells sites, number and
+            error. With covariances in the guide it is at least four times the number of
+            coordinates: on fewer the loss has no lower bound. It takes all data at once, and
+            guides of Gaussian sites and their transforms.
         acknowledge: whether L-BFGS and Newton's method may take a rule book that is no bound.
 
     Returns:

@@ -15,9 +15,16 @@ from pyro.poutine.util import site_is_subsample
 
 from moment_inference import FitTask, restored
 from moment_inference.objectives import SEED, Evaluations
-from moment_inference.optimisation import PlateScaling, batches, weight_site
+from moment_inference.optimisation import (
+    DeterministicLoss,
+    Fit,
+    PlateScaling,
+    batches,
+    weight_site,
+)
 from pyro_moments._host import tree_flatten, tree_unflatten
 from pyro_moments.evaluation.failure_causes import refuse_nonfinite_inputs
+from pyro_moments.fitting.flat_loss import flat_loss
 from pyro_moments.fitting.parameters import Parameters
 from pyro_moments.fitting.precision import NoiseScale, ProfiledELBO, noise_scale
 from pyro_moments.objectives.base import Program
@@ -179,6 +186,22 @@ class Problem(FitTask):
 
         with random_state_restored():
             return float(self.summed(score, leaves))
+
+    def held_terms(self, fit: Fit) -> tuple[list[str], int] | None:
+        """Return the sites with terms by held draws, and the number of draws; None if none."""
+        found: dict[str, int] = {}
+        noting = self.objective.with_held(held_sites=found)
+        noting.loss(self.trained_model, self.guide, *self.source.args, **self.source.kwargs)
+        return ([*found], max(found.values())) if found else None
+
+    def losses_at(
+        self, fit: Fit, objectives: list[Any]
+    ) -> tuple[list[DeterministicLoss], np.ndarray]:
+        """Return losses of all data by objectives, and a fit's parameters as a vector."""
+        program = self.program((self.source.args, self.source.kwargs))
+        parameters = Parameters.from_run(partial(program.loss, objectives[0]))
+        losses = [flat_loss(objective, program, parameters) for objective in objectives]
+        return losses, parameters.vector()
 
     def explain(self, args: tuple, kwargs: dict[str, Any]) -> None:
         """Raise UnsupportedMoments if arguments are not finite."""

@@ -27,6 +27,7 @@ from pyro_moments.likelihoods.structure import random_tensors
 from pyro_moments.particles.noise import VmapRunner
 from pyro_moments.particles.undrawn import Particle
 from pyro_moments.sites.drawn_traces import drawn_traces
+from pyro_moments.sites.held_terms import HeldTerms
 from pyro_moments.sites.local_rows import warn_of_local_rows
 from pyro_moments.sites.terms import without_wrappers
 from pyro_moments.sites.traces import bind, initialise_parameters, is_latent, moment_traces
@@ -219,15 +220,18 @@ class Objective(choices.Expectations, Loss):
         num_particles: int = 1,
         memory_limit: float | None = None,
         compiled: bool = False,
+        held_draws: int = 0,
         **options: Any,
     ) -> None:
         check_draws(sample_sites, num_particles)
         choices.check_propagation(propagation, sample_sites, num_particles)
         choices.check_trainable(categorical)
         choices.check_compiled(compiled, propagation)
+        choices.check_held(held_draws, propagation, sample_sites, compiled)
         _check_options(options)
         super().__init__(num_particles=num_particles, **options)
         self.propagation_kind, self.sample_sites = propagation, frozenset(sample_sites)
+        self.held_draws = held_draws
         self.propagation = propagation_of(
             covariance, rules, categorical, memory_limit, categorical_draws
         )
@@ -241,7 +245,13 @@ class Objective(choices.Expectations, Loss):
 
     def _get_trace(self, model: Any, guide: Any, args: tuple, kwargs: dict) -> tuple[Trace, Trace]:
         propagation, sampled = self.propagation, self.sample_sites
-        traces = moment_traces(model, guide, args, kwargs, propagation, sampled)
+        traces = moment_traces(
+            model, guide, args, kwargs, propagation, sampled, holds=self.held_draws > 0
+        )
+        if self.held_draws:
+            held = HeldTerms(self, model, guide, args, kwargs)
+            for site in traces[0].nodes.values():
+                site["held"] = held
         if is_validation_enabled():
             check_model_guide_match(*traces, self.max_plate_nesting)
             warn_of_local_rows(traces[0])

@@ -11,7 +11,7 @@ import torch
 from pyro.infer.util import is_validation_enabled, torch_item
 from pyro.poutine import Trace
 
-from moment_calculus import errors
+from moment_calculus import UnsupportedMoments, errors
 from moment_calculus.numerics import private_apis
 from pyro_moments._host import tree_leaves, tree_map
 from pyro_moments.evaluation.failure_causes import explain_infinite_loss
@@ -78,6 +78,9 @@ class DeterministicELBO(Objective):
             them.
         memory_limit: bytes that one covariance may take, checked before it is computed;
             by default half of the physical memory.
+        held_draws: number of draws of the latent sites that integrate terms without a moment
+            rule, and are the same in every evaluation; with 0 these are refused. ``fit(...,
+            unsupported="held draws")`` chooses the number.
         compiled: capture the whole program, gradients included, and compile it; see
             below.
         **options: passed to :class:`pyro.infer.ELBO`.
@@ -122,7 +125,10 @@ class DeterministicELBO(Objective):
             return consume(model_trace, guide_trace)
 
         last: list[Trace] = []
-        results = self.particles(program, consume_last)
+        try:
+            results = self.particles(program, consume_last)
+        except UnsupportedMoments as refusal:
+            raise self.with_remedy(refusal, lambda held: held.particles(program, consume)) from None
         means = tree_map(lambda part: part.mean(0), results)
         if is_validation_enabled() and not all(map(is_finite, tree_leaves(means))):
             explain_infinite_loss(last[-1].nodes, program.model, program.args, program.kwargs)

@@ -61,6 +61,14 @@ def _gumbel_softmax(
     return largest + (soft - soft.detach())
 
 
+def _log_ndtr(input: torch.Tensor) -> torch.Tensor:
+    """Return log Φ, for which vmap has no rule, by functions for which it has."""
+    half = input / math.sqrt(2.0)
+    below = half.clamp(max=-0.5)
+    tail = torch.log(torch.special.erfcx(-below) / 2) - below * below
+    return torch.where(half < -0.5, tail, torch.log1p(-torch.erfc(half.clamp(min=-0.5)) / 2))
+
+
 def unrolled(name: str) -> Callable:
     """Return a recurrent layer, step by step: vmap runs its steps, but not the layer."""
     layer, rule = getattr(torch, name), layer_rule(name)
@@ -83,6 +91,7 @@ _OUT_OF_PLACE: dict[Callable, Callable] = {
     torch.Tensor.exponential_: _exponential,
     torch.Tensor.cauchy_: _cauchy,
     F.gumbel_softmax: _gumbel_softmax,
+    torch.special.log_ndtr: _log_ndtr,
     # aliases, of which torch.vmap knows only the second
     torch.moveaxis: torch.movedim,
     torch.Tensor.moveaxis: torch.Tensor.movedim,
@@ -154,6 +163,19 @@ class VmapRunner:
             raise first_error from None
         self.needs_own_arrays = True
         return result
+
+
+def mapped_over(function: Callable[[torch.Tensor], Any], rows: torch.Tensor) -> Any:
+    """Return what a function, which draws nothing, makes of each row, [rows, ...]."""
+    for mode in (lambda _: OutOfPlace(), lambda row: OwnArrays(0 * row.sum())):
+
+        def once(row: torch.Tensor, mode: Callable = mode) -> Any:
+            with mode(row):
+                return function(row)
+
+        with contextlib.suppress(RuntimeError):  # vmap cannot run the program so
+            return torch.vmap(once, randomness="error")(rows)
+    return tree_map(lambda *parts: torch.stack(parts), *map(function, rows))
 
 
 def _mapped(particle: Callable[[torch.Tensor], Any], count: int) -> Any:

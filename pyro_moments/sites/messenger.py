@@ -17,9 +17,15 @@ from moment_calculus.operations import catalogue as ops
 from moment_calculus.predictions import Moments, as_value
 from moment_calculus.values import PendingWeight, Propagation
 from moment_guides.families import mean_field
+from pyro_moments.evaluation.refused import HOLDS, Refused
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.sites.random_watch import GeneratorWatch
-from pyro_moments.sites.terms import gaussian_base, posterior_value, without_wrappers
+from pyro_moments.sites.terms import (
+    gaussian_base,
+    posterior_value,
+    value_at_mean,
+    without_wrappers,
+)
 
 
 class LatentSlice(NamedTuple):
@@ -204,7 +210,12 @@ class MomentMessenger(Messenger):
         return bool(slices) and self.sample_sites.issuperset(item.name for item in slices)
 
     def _site_value(self, name: str, fn: Any, remedy: str = "") -> MomentTensor:
-        return MomentTensor(posterior_value(name, fn, self.propagation, remedy))
+        try:
+            return MomentTensor(posterior_value(name, fn, self.propagation, remedy))
+        except UnsupportedMoments as refusal:
+            if not HOLDS.get():
+                raise
+            return MomentTensor(Refused(value_at_mean(name, fn).detach(), refusal))
 
     def _latent_vector(self, name: str, fn: Any, slices: tuple[LatentSlice, ...]) -> Any:
         """Return a vector of independent slices, or one Gaussian with its covariance."""

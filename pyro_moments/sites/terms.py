@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyro.distributions as dist
@@ -20,6 +21,7 @@ from moment_calculus.operations import catalogue as ops
 from moment_guides.pyro import DroppedWeight, TridiagonalNormal
 from moment_inference.objectives import LatentTerms, Posteriors, at_site
 from pyro_moments.evaluation.failure_causes import mask_of, refuse_infinite_data
+from pyro_moments.evaluation.refused import Refused
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap, wrap
 from pyro_moments.evaluation.wrappers import WRAPPERS
 from pyro_moments.likelihoods.expected import evaluate
@@ -163,8 +165,36 @@ class _Terms(LatentTerms):
 
 
 _TERMS = _Terms(POSTERIORS)
-latent_term, auxiliary_term = _TERMS.latent_term, _TERMS.auxiliary_term
-rule_terms = _TERMS.rule_terms
+auxiliary_term = _TERMS.auxiliary_term
+
+
+def latent_term(name: str, site: Any, guide_site: Any, sites: Mapping[str, Any]) -> torch.Tensor:
+    """Return the term of a latent site; by held draws if it is refused, and they are there."""
+    if (held := site.get("held")) is None:
+        return _TERMS.latent_term(name, site, guide_site, sites)
+    try:
+        _require_moments(site, guide_site)
+        return _TERMS.latent_term(name, site, guide_site, sites)
+    except UnsupportedMoments:
+        return held.term(name)
+
+
+def _require_moments(*sites: Any) -> None:
+    """Raise UnsupportedMoments if a part of a site was refused."""
+    for site in sites:
+        for tensor in [*random_tensors(site["fn"]), *random_tensors([site["value"]])]:
+            if isinstance(tensor.value, Refused):
+                raise tensor.value.refusal
+
+
+def rule_terms(observed: Iterable[Any]) -> dict[str, torch.Tensor]:
+    """Return the terms of the rule book, of the observed sites with moments."""
+    known = []
+    for site in observed:
+        with contextlib.suppress(UnsupportedMoments):
+            _require_moments(site)
+            known.append(site)
+    return _TERMS.rule_terms(known)
 
 
 def divergence_of(site: Any, guide_site: Any) -> Divergence | None:
@@ -200,6 +230,16 @@ def observed_term(name: str, site: Any) -> torch.Tensor:
     """Return the scaled E_q[log p] of an observed site; its log-density at draws."""
     if (drawn := site.get("log_prob")) is not None:
         return scaled_sum(drawn, site)
+    if (held := site.get("held")) is None:
+        return _closed_term(name, site)
+    try:
+        _require_moments(site)
+        return _closed_term(name, site)
+    except UnsupportedMoments:
+        return held.term(name)
+
+
+def _closed_term(name: str, site: Any) -> torch.Tensor:
     masked = site["mask"] is not None or isinstance(site["fn"], MaskedDistribution)
     if masked and is_validation_enabled():
         refuse_infinite_data(name, site)  # the loss would be finite, its gradients not

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -14,12 +14,13 @@ from pyro.poutine import Trace
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
-from moment_calculus import errors
+from moment_calculus import UnsupportedMoments, errors
 from moment_calculus.values import PendingWeight, Propagation
 from moment_inference import MaskedSite
 from moment_inference.objectives import data_plates
 from pyro_moments.evaluation.failure_causes import diagnose_errors, observe
 from pyro_moments.evaluation.precision import full_precision
+from pyro_moments.evaluation.refused import holding
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.evaluation.uncertain_inputs import at_means, with_values
 from pyro_moments.likelihoods.structure import settled_parameters
@@ -98,6 +99,8 @@ def moment_traces(
     kwargs: dict,
     propagation: Propagation,
     sample_sites: Collection[str] = (),
+    *,
+    holds: bool = False,  # whether refused operations have a result without moments
 ) -> tuple[Trace, Trace]:
     """Return the traces of model and guide, in which Gaussian latent sites hold moments."""
     propagation = propagation.of_guide(poutine.unwrap(guide))
@@ -106,21 +109,24 @@ def moment_traces(
     def run_model(program: Callable[[], Any]) -> Any:
         return run_watched(messenger.generator_watch, program, propagation, model)
 
-    traces = run_both(messenger, model, guide, args, kwargs, run_model)
+    with holding(holds):
+        traces = run_both(messenger, model, guide, args, kwargs, run_model)
     if sample_sites:
         _check_sample_sites(sample_sites, traces[1])
     check_masked_rows(traces[0].nodes, traces[1].nodes)
     if propagation.may_sweep:
-        settle(traces[0].nodes, traces[1].nodes)
+        settle(traces[0].nodes, traces[1].nodes, holds)
     return traces
 
 
-def settle(sites: Mapping[str, Any], latent: Collection[str]) -> None:
+def settle(sites: Mapping[str, Any], latent: Collection[str], holds: bool = False) -> None:
     """Give the parameters of sites that are not latent covariances that are computed backwards."""
+    skipped = (UnsupportedMoments, AttributeError) if holds else ()
     with full_precision():
         for name, site in sites.items():
             if name not in latent and is_sample(site):
-                site["fn"] = settled_parameters(site["fn"])
+                with suppress(*skipped):
+                    site["fn"] = settled_parameters(site["fn"])
 
 
 def run_both(

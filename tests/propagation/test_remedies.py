@@ -151,6 +151,21 @@ def test_drawing_the_sites_helps(host, name):
     evaluated(host, model(host), sample_sites=["a", "b"])
 
 
+@pytest.mark.parametrize(
+    ("host", "name"), [case for case in CASES if case not in NEGATIVE], indirect=["host"]
+)
+def test_held_draws_are_offered_first_and_help(host, name):
+    model, _ = {**DRAWN, **ONLY[host.name]}[name]
+    if (name, "full") not in KNOWN:
+        assert refused(host, model).remedy.startswith("integrate what has no rule by draws")
+    evaluated(host, model(host), held_draws=8)
+
+
+def test_held_draws_are_not_offered_where_they_do_not_help():
+    branching = normal(lambda n, f, a, b: a if (a > 0).all() else b)
+    assert "held" not in refused(fresh("pyro"), branching).remedy
+
+
 def test_what_is_positive_is_not_to_be_made_positive(host):
     for name in ("log of a difference", "root of a product"):
         assert "make it positive" not in refused(host, DRAWN[name][0]).remedy
