@@ -174,6 +174,19 @@ try:
 except UnsupportedMoments as refusal:
     print(f"{refusal.cause}\n\n{refusal.remedy}")
 
+# %% hold the draws
+held = fit(
+    process,
+    DVIGuide(),
+    t,
+    height,
+    method="newton",
+    float64=True,
+    unsupported="held draws",
+)
+print(held)
+print(linear_response(process, held, t, height).summary())
+
 # %% draw the sites
 from numpyro_moments import DeterministicELBO
 
