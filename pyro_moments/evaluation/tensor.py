@@ -135,6 +135,8 @@ class MomentTensor(torch.Tensor):
 
     def __bool__(self) -> bool:
         """Raise: a program that branches on a random value has no moments."""
+        if HOLDS.get() and errors.called_by("torch.distributions.constraints"):
+            return True  # the validation of a distribution that will be drawn
         raise UnsupportedMoments(
             "the program branches on a random value",
             sites=self.value.sites,
