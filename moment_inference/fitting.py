@@ -7,14 +7,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
+from moment_calculus.numerics import one_thread_at_a_time
 from moment_calculus.predictions.blocks import Rows, rows_of_a_sum, sum_of_rows
 from moment_calculus.rulebooks import propagation_of
+from moment_guides.families.gaussian import LatentVector
 from moment_inference.objectives.by_draws import Evaluations, loss_by_draws, warn_unless_confirmed
 from moment_inference.objectives.held_draws import (
     FEWEST,
@@ -35,7 +37,7 @@ from moment_inference.optimisation.batches import (
 )
 from moment_inference.optimisation.minimiser import Minimiser
 from moment_inference.optimisation.options import Options
-from moment_inference.optimisation.outcome import Course, Fit
+from moment_inference.optimisation.outcome import Course, Dependence, Fit
 from moment_inference.optimisation.rounds import DeterministicLoss, cached, initial_outcome
 from moment_inference.optimisation.storage.trainings import (
     Checkpoint,
@@ -45,6 +47,7 @@ from moment_inference.optimisation.storage.trainings import (
 )
 from moment_inference.optimisation.training import Trainer, train, write_below_bar
 from moment_inference.optimisation.weighting import PlateScaling, priors_from_fit
+from moment_inference.response.dependence import dependence_at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +119,15 @@ class FitTask(ABC):
     def evaluations(self, params: dict[str, Any], is_last: bool) -> Evaluations:
         """Return what evaluates the trained objective in closed form and by draws."""
 
+    @abstractmethod
+    def joint_loss(
+        self, fit: Fit, data: Arguments
+    ) -> tuple[DeterministicLoss, np.ndarray, LatentVector] | None:
+        """Return the loss of a Gaussian with covariances, its parameters and its coordinates.
+
+        The parameters are those of a fit of independent coordinates; None for other guides.
+        """
+
     @classmethod
     def fit(
         cls,
@@ -150,7 +162,7 @@ class FitTask(ABC):
                 return task._fit_with_held_draws()
             fit, trained = task.train()
             task._check(fit, trained)
-            return fit
+            return replace(fit, measured_dependence=partial(_dependence, trained))
 
     def check_held(self) -> None:
         """Raise ValueError where held draws cannot be chosen."""
@@ -283,6 +295,27 @@ class FitTask(ABC):
         settings["density"] = host.density_text(*call, observed=observed)
         stored = host.stored(self.guide, host.described(*call), self.objective)
         return Checkpoint(Path(options.checkpoint), stored, settings, parameters)
+
+
+ELSEWHERE = "it is known for the deterministic ELBO of all data at once"
+
+
+@one_thread_at_a_time
+def _dependence(task: FitTask, fit: Fit) -> Dependence:
+    """Return how far means of a fit of independent coordinates lean on each other."""
+    objective: Any = task.objective
+    is_plain = type(objective) is type(task).default_objective and not objective.sample_sites
+    if not is_plain or fit.held or isinstance(task.source, LoaderBatches):
+        return Dependence(reason=ELSEWHERE)
+    if hasattr(fit.guide, "gaussian_parameters"):
+        return Dependence(reason=f"{type(fit.guide).__name__} has covariances itself")
+    try:
+        joint = task.joint_loss(fit, whole_arguments(task.source))
+        if joint is None:
+            return Dependence(reason=f"{type(fit.guide).__name__} is no mean field by sites")
+        return dependence_at(*joint)
+    except (RuntimeError, TypeError, ValueError) as error:  # of what covariances meet in the model
+        return Dependence(reason=str(error).splitlines()[0])
 
 
 @contextmanager

@@ -107,7 +107,12 @@ class GaussianParameters:
     def of_single_coordinates(
         cls, sizes: Mapping[str, int], locations: Mapping[str, str]
     ) -> GaussianParameters:
-        """Return the layout of independent coordinates, from the location of each scale by name."""
+        """Return the layout of independent coordinates, from the location of each scale by name.
+
+        It has none if the names are not clear, as of a site that is called "scales".
+        """
+        if len({*locations, *locations.values()}) < 2 * len(locations):
+            locations = {}
         indices = _indices(sizes)
         scales = _joined(indices.pop(name) for name in locations)
         locs = _joined(indices.pop(name) for name in locations.values())

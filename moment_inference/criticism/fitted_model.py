@@ -23,7 +23,7 @@ from moment_inference.criticism.model_with_draws import (
     split_arguments,
 )
 from moment_inference.objectives.remembered import described, objective_of
-from moment_inference.optimisation.outcome import Fit
+from moment_inference.optimisation.outcome import Dependence, Fit
 from moment_inference.response.inverse_curvature import TOLERANCE
 from moment_inference.response.problem import Latent, Problem
 from moment_inference.response.response import Response
@@ -133,7 +133,8 @@ class FittedModel:
             )
         self.seconds: dict[str, float | None] = {}
         self.by_draws = None  # ``Fit.by_draws`` if the guide was trained by ``fit``
-        if isinstance(fit, Fit):
+        self.fit = fit if isinstance(fit, Fit) else None
+        if self.fit is not None:
             self.seconds["fit"], self.by_draws = sum(fit.seconds.values()), fit.by_draws
         self.posterior, self.test = posterior, test
         self._objective = objective_of(fit, objective)
@@ -142,6 +143,11 @@ class FittedModel:
         self.response_error: Exception | None = None  # why there is no linear response
         self.draw_count = DRAWS  # of each approximation
         self._draws: dict[str, Draws] = {}
+
+    @property
+    def dependence(self) -> Dependence:
+        """Return whether means of the fit lean on each other; not known without a fit."""
+        return Dependence() if self.fit is None else self.fit.dependence
 
     @cached_property
     def model(self) -> ModelWithDraws:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,6 +90,32 @@ class ByDraws(NamedTuple):
         return (
             f"by draws {self.value:.5g} ± {self.standard_error:.2g}{tail}, by moments "
             f"{self.loss:.5g}: {self.answer}"
+        )
+
+
+STRONG = 0.05  # nats from which independent coordinates misplace means; see docs/experiments
+
+
+class Dependence(NamedTuple):
+    """What is left of the slope after one natural step with covariances between all sites."""
+
+    left: float = math.nan  # half its square in the Fisher metric, nats; NaN if not known
+    sites: tuple[str, ...] = ()  # with most of it, the first with the largest part
+    reason: str = ""  # why it is not known
+
+    @property
+    def is_strong(self) -> bool:
+        """Return whether independent coordinates misplace means."""
+        return self.left > STRONG
+
+    def __str__(self) -> str:
+        """Return the advice; nothing where dependence moves no means."""
+        if not self.is_strong:
+            return ""
+        within = "of" if len(self.sites) > 1 else "within"
+        return (
+            f"the means {within} {', '.join(self.sites)} lean on each other ({self.left:.2g} > "
+            f"{STRONG:g} nats left): use GaussianGuide()"
         )
 
 
@@ -204,6 +231,24 @@ class Fit(Course):
     objective: Any = field(repr=False, default=None)
     sites: Any = field(repr=False, default=None)
     held: Any = field(repr=False, default=None)
+    # of the fit; None for one that does not know its data
+    measured_dependence: Callable[[Fit], Dependence] | None = field(repr=False, default=None)
+
+    @cached_property
+    def dependence(self) -> Dependence:
+        """Whether the means lean on each other, so that a mean-field guide misplaces them.
+
+        One natural step is made from the optimum of a guide of independent coordinates, with
+        covariances between all of them, up to 500: ``left`` is half the square of the slope
+        after it in nats, ``is_strong`` whether that is above 0.05, ``sites`` are those with
+        most of it. It is computed when it is first asked for, also by ``print``. Other fits
+        have NaN, and ``reason`` says why.
+        """
+        if not self.converged:
+            return Dependence(reason="the fit has not converged")
+        if self.measured_dependence is None:
+            return Dependence(reason="this fit does not know its data: it was loaded")
+        return self.measured_dependence(self)
 
     def __repr__(self) -> str:
         """Return the loss, its check, the time and why the training ended."""
@@ -213,6 +258,7 @@ class Fit(Course):
             f"Fit of {type(self.guide).__name__}: {trained}",
             str(self.by_draws) if self.losses else "",
             str(self.held or ""),
+            str(self.dependence) if self.losses else "",
             self.reason,
             f"seconds: {seconds}" if seconds else "",
         )
@@ -225,7 +271,7 @@ class Fit(Course):
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the fit without the model."""
-        return {**self.__dict__, "model": None, "verbs": None}
+        return {**self.__dict__, "model": None, "verbs": None, "measured_dependence": None}
 
     def predict(self, *args: Any, **options: Any) -> dict[str, Any]:
         """Predict what the model observes, as the function ``predict`` does.

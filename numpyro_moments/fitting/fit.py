@@ -29,9 +29,11 @@ from moment_inference.optimisation import (
 from numpyro_moments.evaluation.arguments import checked
 from numpyro_moments.fitting.flat_loss import FlatLoss, multiplied_start
 from numpyro_moments.fitting.gradients import GradientTrainer
+from numpyro_moments.fitting.joint import joint_loss
 from numpyro_moments.fitting.precision import held_scale
 from numpyro_moments.fitting.problem import Problem
 from numpyro_moments.fitting.storing import HOST, VERBS, arrays_in
+from numpyro_moments.objectives.base import Program
 from numpyro_moments.objectives.elbo import DeterministicELBO
 from numpyro_moments.sites.subsamples import DrawnSubsamples
 from numpyro_moments.svi import SVI
@@ -220,6 +222,11 @@ class NumPyroFitTask(Problem):
         else:
             fits = [started._by_curvature(state) for state in states]
         return min(fits, key=lambda fit: fit.rank), started
+
+    def joint_loss(self, fit: Fit, data: batches.Arguments) -> Any:
+        """Return the loss of a Gaussian with covariances at the optimum of a mean field."""
+        program = Program(self.trained_model, self.guide, *data, fit.params)
+        return joint_loss(program, self.objective, fit)
 
     def _started(self) -> tuple[NumPyroFitTask, list[Any]]:
         """Return the task with its SVI, and the initial state of every restart."""

@@ -144,6 +144,7 @@ class FlatLoss:
     elbo: Any  # that is minimised
     constrain: Callable  # of unconstrained parameters, or the inverse
     key: Any
+    runs: int = EVALUATIONS  # for which value and gradient are compiled
 
     @classmethod
     def of(cls, svi: SVI, program: Program, key: Any) -> FlatLoss:
@@ -202,7 +203,7 @@ class FlatLoss:
     def _value_and_grad(self, flat: Any, unravel: Callable, key: Any) -> tuple[Any, Any]:
         function = jax.value_and_grad(lambda at, key, data: self.loss(unravel(at), key, data))
         name = "value and gradient", self.name_of(unravel(flat))
-        return self.programs.run(name, function, flat, key, self._inputs, runs=EVALUATIONS)
+        return self.programs.run(name, function, flat, key, self._inputs, runs=self.runs)
 
     def objective(self, flat: jax.Array, unravel: Callable) -> DeterministicLoss:
         """Return the compiled objective for SciPy."""

@@ -22,11 +22,11 @@ from moment_inference.criticism import Draws, Posterior, missing_chains_error, p
 from moment_inference.optimisation import Fit
 from moment_inference.response import Problem
 from pyro_moments.draws.model import PyroModel, log_density, map_over_draws
+from pyro_moments.fitting.evaluation_context import SEED_LIMIT, EvaluationContext
 from pyro_moments.fitting.parameters import has_float64, to_float64
 from pyro_moments.objectives.base import Program
 from pyro_moments.objectives.densities import check_density
 from pyro_moments.prediction.predict import predict_by
-from pyro_moments.response.evaluation_context import SEED_LIMIT, EvaluationContext
 from pyro_moments.response.linear_response import LinearResponse
 from pyro_moments.response.program import TrainedProgram
 from pyro_moments.sites.subsamples import without_subsampling

@@ -30,6 +30,7 @@ from pyro_moments.evaluation.arguments import checked
 from pyro_moments.evaluation.failure_causes import refuse_nonfinite_inputs
 from pyro_moments.fitting.flat_loss import check_deterministic, flat_loss, smaller_start
 from pyro_moments.fitting.gradients import GradientTrainer, PyroOptimiser, TorchOptimiser
+from pyro_moments.fitting.joint import joint_loss
 from pyro_moments.fitting.parameters import (
     Parameters,
     ParameterSnapshot,
@@ -42,6 +43,7 @@ from pyro_moments.fitting.parameters import (
 )
 from pyro_moments.fitting.problem import Problem
 from pyro_moments.fitting.storing import HOST, VERBS, leave_in_single
+from pyro_moments.objectives.base import Program
 from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.sites.traces import bind
 
@@ -258,6 +260,11 @@ class PyroFitTask(Problem):
         fit.context = ParameterSnapshot(parameters, (self.model, self.guide))
         plain = replace(self.options, kl_warm_up=None, precision=None)
         return fit, replace(self, options=plain)
+
+    def joint_loss(self, fit: Fit, data: batches.Arguments) -> Any:
+        """Return the loss of a Gaussian with covariances at the optimum of a mean field."""
+        program = Program(self.trained_model, self.guide, *data)
+        return joint_loss(program, self.objective, fit)
 
     def _train_from_valid_start(self) -> tuple[Fit, Parameters]:
         """Train, from a smaller start if the model fails at the usual initial locations."""

@@ -27,6 +27,11 @@ from moment_inference.response import Data
 from pyro_moments._host import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from pyro_moments.draws.model import PyroModel
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
+from pyro_moments.fitting.evaluation_context import (
+    EvaluationContext,
+    FixedParameters,
+    unconstrained_values,
+)
 from pyro_moments.fitting.flat_loss import (
     CachedGraph,
     JacobianProducts,
@@ -60,11 +65,6 @@ from pyro_moments.prediction.predict import (
     moment_trace,
     prediction_at,
     sites_to_predict,
-)
-from pyro_moments.response.evaluation_context import (
-    EvaluationContext,
-    FixedParameters,
-    unconstrained_values,
 )
 from pyro_moments.response.priors import ShiftPriors, prior_parameters
 from pyro_moments.sites.messenger import MomentMessenger, model_site

@@ -18,6 +18,7 @@ from moment_inference.criticism.comparison.differences import positive
 from moment_inference.criticism.diagnosis.findings import Diagnosis, Finding, Verdict
 from moment_inference.criticism.diagnosis.gain import check_gain
 from moment_inference.criticism.diagnosis.inputs import MAX_ENTRIES, DiagnosisInputs
+from moment_inference.criticism.diagnosis.means import JOINT, about_means, check_means
 from moment_inference.criticism.draws import Arrays, most_influential
 from moment_inference.criticism.fitted_model import LINEAR_RESPONSE, RESPONSE_ERRORS, FittedModel
 from moment_inference.errors import NotAnOptimum
@@ -41,6 +42,8 @@ UNCONFIRMED = (
 
 def advise(inputs: DiagnosisInputs) -> str:
     """Return advice on what is better than the guide."""
+    if inputs.fitted_model.dependence.is_strong:
+        return JOINT
     if LINEAR_RESPONSE not in inputs.fitted_model.approximations:
         return OTHERS
     weights = inputs.weights(LINEAR_RESPONSE)
@@ -225,10 +228,11 @@ def check_weights(inputs: DiagnosisInputs, source: str) -> Finding:
     limit = largest_reliable_shape(weights.log.size)
     cause = f": {float(weights.shape):.2f} > {limit:.2f}" if weights.is_heavy else ""
     meaning = (
-        f"{value}{cause}: {source} is far from the posterior in some direction: its tails are "
-        "wrong, means and standard deviations may be, and importance weights do not correct them"
+        f"{value}{cause}: {source} is far from the posterior in some direction: "
+        f"{about_means(inputs)}, and importance weights do not correct them"
     )
-    return Finding(name, value, Verdict.BAD, meaning, advise(inputs) if of_guide else OTHERS)
+    takes_advice = of_guide or inputs.fitted_model.dependence.is_strong
+    return Finding(name, value, Verdict.BAD, meaning, advise(inputs) if takes_advice else OTHERS)
 
 
 def _is_narrow(inputs: DiagnosisInputs, source: str) -> bool:
@@ -445,6 +449,8 @@ def _findings(inputs: DiagnosisInputs) -> Iterator[Finding]:
     yield check_optimum(inputs)
     if fitted_model.by_draws is not None:
         yield check_loss_by_draws(fitted_model.by_draws)
+    if finding := check_means(inputs):
+        yield finding
     for source in fitted_model.approximations:
         yield check_weights(inputs, source)
     for source in fitted_model.approximations:

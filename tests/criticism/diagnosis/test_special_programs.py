@@ -12,6 +12,7 @@ from moment_inference.criticism.diagnosis.checks import check_weights
 from moment_inference.criticism.diagnosis.findings import Verdict
 from moment_inference.criticism.diagnosis.inputs import DiagnosisInputs
 from moment_inference.criticism.draws import Draws
+from moment_inference.optimisation.outcome import Dependence
 from tests.criticism.containers.programs import NOISE, X, Y, doubles, fresh, scaled
 from tests.criticism.predicted import predicted
 
@@ -86,6 +87,7 @@ def inputs_of(log_weights, size=3):
         approximation="DVIGuide",
         approximations=["DVIGuide"],
         cached_draws=lambda _: draws,
+        dependence=Dependence(),  # not known
         log_joint=lambda _: np.zeros(count),
     )
     return DiagnosisInputs(subject, count)

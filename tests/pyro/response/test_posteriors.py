@@ -16,8 +16,8 @@ from pyro.infer.autoguide import (
 from pyro.infer.reparam import LocScaleReparam
 
 from pyro_moments import DeterministicELBO, DVIGuide, fit
+from pyro_moments.fitting.evaluation_context import FixedParameters
 from pyro_moments.fitting.parameters import Parameters
-from pyro_moments.response.evaluation_context import FixedParameters
 from pyro_moments.response.linear_response import linear_response
 from tests.pyro.response.models import COUNTS, X, Y, counts, groups, regression
 
