@@ -120,3 +120,19 @@ def test_weights_that_cannot_be_trusted_are_refused(host, monkeypatch):
             assert refusal.value.sites == ("mu", "tau", "z")
             assert "NUTS" in refusal.value.remedy
     assert issubclass(type(response), Response)
+
+
+@IN_PYRO
+def test_diagnose_advises_weights_where_draws_with_all_covariances_are_too_wide(host):
+    with doubles(host):
+        model, data = schools(host), [host.array(part) for part in (SIGMA, Y)]
+        options = {"method": "newton", "by_draws": False, "progress_bar": False}
+        fit = host.package.fit(model, host.package.GaussianGuide(init_scale=0.3), *data, **options)
+        found = host.package.diagnose(model, fit, *data, verbose=False)
+        response = host.package.linear_response(model, fit, *data)
+        weighted = response.moments(effects, importance_weights=True)
+    (draws,) = [part for part in found.findings if part.check.endswith("of linear response")][1:]
+    assert (draws.verdict.value, "'tau' on its support" in draws.meaning) == ("bad", True)
+    assert "importance_weights=True" in draws.remedy
+    deviation = np.sqrt(np.diag(np.asarray(weighted.covariance)))
+    np.testing.assert_allclose(deviation / EFFECT_SD, 1, atol=ERROR)
