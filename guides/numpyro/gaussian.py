@@ -14,11 +14,12 @@ import numpyro.distributions as dist
 from numpyro.distributions import biject_to
 from numpyro.distributions.util import sum_rightmost
 
+from moment_calculus.numerics.private_apis import is_traced
 from moment_guides.families.gaussian import GaussianParameters, LatentVector, check_whole_plates
 from moment_guides.families.mean_field import LatentSite
-from moment_guides.numpyro.latent_sites import ModelTrace
+from moment_guides.numpyro.latent_sites import ModelTrace, is_real
 from moment_guides.numpyro.mean_field import DVIGuide
-from moment_guides.numpyro.scales import in_enabled_precision
+from moment_guides.numpyro.scales import FastMultivariateNormal, in_enabled_precision
 
 
 class GaussianGuide(DVIGuide):
@@ -84,8 +85,13 @@ class GaussianGuide(DVIGuide):
 
     def _joint(self, loc: Any, scale: Any, factor: Any) -> dist.MultivariateNormal:
         rows, columns = np.tril_indices(len(loc), -1)
-        unit = jnp.eye(len(loc), dtype=loc.dtype).at[rows, columns].set(factor)
-        return dist.MultivariateNormal(loc, scale_tril=scale[:, None] * unit)
+        if any(map(is_traced, (loc, scale, factor))):
+            unit = jnp.eye(len(loc), dtype=loc.dtype).at[rows, columns].set(factor)
+        else:  # NumPy needs no compilation
+            loc, scale = np.asarray(loc), np.asarray(scale)
+            unit = np.eye(len(loc), dtype=loc.dtype)
+            unit[rows, columns] = factor
+        return FastMultivariateNormal(loc, scale[:, None] * unit)
 
     def _parts(self, latent: Any, sites: Sequence[LatentSite]) -> Iterator[tuple[LatentSite, Any]]:
         """Return every site with its unconstrained value, of a vector [..., d]."""
@@ -130,11 +136,14 @@ class GaussianGuide(DVIGuide):
 
 
 def _joined(parts: Sequence[Any]) -> Any:
-    return jnp.concatenate([jnp.ravel(in_enabled_precision(part)) for part in parts])
+    numbers = jnp if any(map(is_traced, parts)) else np  # NumPy needs no compilation
+    return numbers.concatenate([numbers.ravel(in_enabled_precision(part)) for part in parts])
 
 
 def _on_support(site: LatentSite, free: Any) -> dist.Delta:
     """Return the site at an unconstrained value, with the log-determinant of its transform."""
+    if is_real(site.support):
+        return dist.Delta(free, event_dim=site.event_dim)
     transform = biject_to(site.support)
     value = transform(free)
     event_dim = site.event_dim + jnp.ndim(value) - jnp.ndim(free)

@@ -98,17 +98,37 @@ class FastNormal(dist.Normal):
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         """Return draws [*sample_shape, *batch], the same as those of ``Normal``."""
-        shape = (*sample_shape, *self.batch_shape)
-        size = math.prod(shape)
-        is_concrete = all(map(_is_concrete, (key, self.loc, self.scale)))
-        if not is_concrete or size > MAX_SHARED_DRAWS or not jax.threefry_partitionable.value:
+        noise = _shared_noise((*sample_shape, *self.batch_shape), key, self.loc, self.scale)
+        if noise is None:
             return super().sample(key, sample_shape)
-        # JAX compiles its generator for every shape, a quarter of a second each, so
-        # starting a guide took longer than many updates. With jax_threefry_partitionable a
-        # longer array begins with the numbers of a shorter one.
-        shared = np.asarray(jax.random.normal(key, (MAX_SHARED_DRAWS,)))
-        noise = shared[:size].reshape(shape)
         return jnp.asarray(np.asarray(self.loc) + noise * np.asarray(self.scale))
+
+
+class FastMultivariateNormal(dist.MultivariateNormal):
+    """NumPyro's MultivariateNormal of one vector; few eager draws compile nothing of its size."""
+
+    def __init__(self, loc: Any, scale_tril: Any) -> None:
+        self.loc, self.scale_tril = loc, scale_tril
+        dist.Distribution.__init__(self, (), jnp.shape(loc), validate_args=False)
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        """Return draws [*sample_shape, d], the same as those of ``MultivariateNormal``."""
+        noise = _shared_noise((*sample_shape, *self.event_shape), key, self.loc, self.scale_tril)
+        if noise is None:
+            return super().sample(key, sample_shape)
+        return jnp.asarray(np.asarray(self.loc) + noise @ np.asarray(self.scale_tril).T)
+
+
+def _shared_noise(shape: tuple[int, ...], key: Any, *parameters: Any) -> np.ndarray | None:
+    """Return standard normal draws that all shapes share; None for many, or inside a program."""
+    size = math.prod(shape)
+    is_concrete = all(map(_is_concrete, (key, *parameters)))
+    if not is_concrete or size > MAX_SHARED_DRAWS or not jax.threefry_partitionable.value:
+        return None
+    # JAX compiles its generator for every shape, a quarter of a second each, so starting a
+    # guide took longer than many updates. With jax_threefry_partitionable a longer array
+    # begins with the numbers of a shorter one.
+    return np.asarray(jax.random.normal(key, (MAX_SHARED_DRAWS,)))[:size].reshape(shape)
 
 
 def _is_concrete(value: Any) -> bool:

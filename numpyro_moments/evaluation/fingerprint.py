@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dis
 import enum
 import functools
@@ -110,11 +109,6 @@ class _Fingerprint:
     def _(self, value: Any) -> Iterator[Hashable]:
         yield from map(self.of, (value.fget, value.fset))
 
-    @_content.register(types.CellType)
-    def _(self, value: Any) -> Iterator[Hashable]:
-        with contextlib.suppress(ValueError):  # it is empty
-            yield self.of(value.cell_contents)
-
     @_content.register(C_FUNCTIONS)
     def _(self, value: Any) -> Iterator[Hashable]:
         owner = getattr(value, "__self__", None)
@@ -125,16 +119,16 @@ class _Fingerprint:
     def _(self, function: types.FunctionType) -> Iterator[Hashable]:
         yield function.__code__
         yield from map(self.of, (function.__defaults__, function.__kwdefaults__))
-        yield from map(self.of, function.__closure__ or ())
+        names = {name for code in _nested(function.__code__) for name in code.co_names}
+        for cell in function.__closure__ or ():
+            yield from self._global(_content(cell), names)
         yield self.of(function.__dict__)
         known = function.__globals__
         if _root(known.get("__name__")) in LIBRARIES:
             return
-        names = set()
-        for code in _nested(function.__code__):
-            names |= {*code.co_names}
-            if any(_root(name) not in LIBRARIES for name in _imports(code)):
-                raise Incomparable
+        imported = [name for code in _nested(function.__code__) for name in _imports(code)]
+        if any(_root(name) not in LIBRARIES for name in imported):
+            raise Incomparable
         if names & IMPURE - known.keys():
             raise Incomparable
         for name in sorted(names & known.keys()):
@@ -177,6 +171,13 @@ class _Fingerprint:
         yield self.of(type(value))
         yield self.of(getattr(value, "__dict__", {}))
         yield from (self.of(getattr(value, name)) for name in slots if hasattr(value, name))
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is empty
+        return None
 
 
 def _slots(kind: type) -> tuple[str, ...]:
