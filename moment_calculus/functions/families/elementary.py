@@ -64,7 +64,7 @@ def infinite_where_capped(mean: Array) -> Array:
     )
 
 
-def _split_expm1(x: Array) -> tuple[Array, Any]:
+def split_expm1(x: Array) -> tuple[Array, Any]:
     """Split expm1(x) into e^p · g with p = max(x, 0) and |g| ≤ 1; return p and g."""
     xp = namespace(x)
     zero = xp.zeros_like(x)
@@ -91,7 +91,7 @@ class Exp(Activation):
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Return the exact mean and variance, e^{μ+v/2} and e^{2μ+v}(e^v − 1)."""
-        up, growth = _split_expm1(variance)
+        up, growth = split_expm1(variance)
         spread = capped_exp(2 * mean + variance + up) * growth
         return capped_exp(mean + variance / 2), spread
 
@@ -111,7 +111,7 @@ class Exp(Activation):
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
         """Return the exact covariance of every pair, m_i m_j (e^{C_ij} − 1)."""
         exponent = mean + variance / 2
-        up, growth = _split_expm1(covariance)
+        up, growth = split_expm1(covariance)
         return capped_exp(exponent[..., :, None] + exponent[..., None, :] + up) * growth
 
 
