@@ -169,8 +169,18 @@ class _Fingerprint:
         if not hasattr(value, "__dict__") and not slots:
             raise Incomparable
         yield self.of(type(value))
-        yield self.of(getattr(value, "__dict__", {}))
+        derived = {name for kind in kinds for name in _cached(kind)}
+        known = getattr(value, "__dict__", {})
+        yield self.of({name: part for name, part in known.items() if name not in derived})
         yield from (self.of(getattr(value, name)) for name in slots if hasattr(value, name))
+
+
+def _cached(kind: type) -> Iterator[str]:
+    """Return what a class of ours computes once, of the rest of an object."""
+    if _root(kind.__module__) in errors.OWN_PACKAGES:
+        for name, part in vars(kind).items():
+            if isinstance(part, functools.cached_property):
+                yield name
 
 
 def _content(cell: types.CellType) -> Any:

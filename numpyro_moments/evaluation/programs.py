@@ -35,7 +35,7 @@ QUICK: dict[str, Any] = {
 if jax.__version_info__ < (0, 11):  # later releases have no other emitters
     QUICK["xla_cpu_use_fusion_emitters"] = False
 ROUNDS = {"while": 100}  # of a loop that counts them as it runs, as that of a training
-MANY = 1000  # equations from which these are better, if they run seldom enough:
+MANY = 300  # equations from which these are better, if they run seldom enough:
 WORTH = 1 << 23  # bytes of results of all runs that one equation less optimised is worth
 OFTEN = 1 << 11  # runs of a program, unless it is said how many
 
