@@ -15,6 +15,7 @@ import experiments_accuracy
 import experiments_attacks
 import experiments_convolutional
 import experiments_covariance
+import experiments_dependence
 import experiments_peers
 import experiments_pruning
 import experiments_vbp
@@ -24,7 +25,7 @@ from scipy.stats import chisquare
 
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "experiments"
-OWN = ("dropout", "tridiagonal", "vbp", "nuts", "on_gpu", "pruning")
+OWN = ("dropout", "tridiagonal", "vbp", "nuts", "on_gpu", "pruning", "dependence")
 PAGES = (
     *(FOLDER / f"{name}.md" for name in (*OWN, "backward_covariance", "convolutional_nets")),
     *(DOCS / f"{name}.md" for name in ("accuracy", "benchmarks", "coming_from", "index", "maths")),
@@ -272,7 +273,8 @@ TABLES = {
     "GPU, times": gpu_times,
 }
 _OTHERS = experiments_accuracy, experiments_attacks, experiments_convolutional
-_OTHERS += experiments_covariance, experiments_peers, experiments_pruning, experiments_vbp
+_OTHERS += experiments_covariance, experiments_dependence, experiments_peers
+_OTHERS += experiments_pruning, experiments_vbp
 for _title, _make in (row for module in _OTHERS for row in module.TABLES.items()):
     TABLES[_title] = lambda make=_make: make(lambda name: read(name))
 

@@ -69,7 +69,7 @@ def test_a_walk_alarms_alike_in_both_frameworks():
         left[name] = fit.dependence.left
     np.testing.assert_allclose(left["pyro"], left["numpyro"], rtol=1e-4)
     # NUTS has −1.50 ± .38 for the logarithm of such a step, and mean field −2.66
-    assert left["pyro"] > 2 * 0.05
+    assert left["pyro"] > 0.1
 
 
 @pytest.mark.parametrize("name", HOSTS)
