@@ -168,7 +168,7 @@ class FitTask(ABC):
         """Raise ValueError where held draws cannot be chosen."""
         if type(self.source) is not AllData:
             raise ValueError("held draws are chosen by the loss of all data: pass no loader")
-        if not hasattr(self.objective, "with_held"):
+        if not hasattr(self.objective, "with_held") or self.objective.alpha:
             raise ValueError(
                 f"held draws go with DeterministicELBO, not {type(self.objective).__name__}"
             )

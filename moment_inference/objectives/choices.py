@@ -120,6 +120,8 @@ class AlphaEnergy(Expectations):
         **options: Any,
     ) -> None:
         alpha = check_alpha(alpha, type(self).__name__)
+        if options.get("held_draws"):
+            raise ValueError(f"held draws go with DeterministicELBO, not {type(self).__name__}")
         check_energy(energy, options.get("propagation", "analytic"), options)
         super().__init__(num_particles=num_particles, **options)  # type: ignore[call-arg]
         check_terms(self.propagation.rulebook, taken=False)

@@ -210,6 +210,13 @@ def test_options_that_do_not_go_together(host, options, message):
         fitted(host.name, inflated, COUNTS, **options)
 
 
+def test_held_draws_go_with_the_elbo(host):
+    with pytest.raises(ValueError, match="go with DeterministicELBO, not BBAlphaELBO"):
+        fitted(host.name, inflated, COUNTS, objective=host.package.BBAlphaELBO(alpha=0.5))
+    with pytest.raises(ValueError, match="go with DeterministicELBO, not BBAlphaELBO"):
+        host.package.BBAlphaELBO(alpha=0.5, held_draws=8)
+
+
 @pytest.mark.parametrize(
     "options", [{"held_draws": -1}, {"held_draws": 8, "propagation": "sampled"}]
 )
