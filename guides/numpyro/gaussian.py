@@ -85,6 +85,7 @@ class GaussianGuide(DVIGuide):
 
     def _joint(self, loc: Any, scale: Any, factor: Any) -> dist.MultivariateNormal:
         rows, columns = np.tril_indices(len(loc), -1)
+        unit: Any
         if any(map(is_traced, (loc, scale, factor))):
             unit = jnp.eye(len(loc), dtype=loc.dtype).at[rows, columns].set(factor)
         else:  # NumPy needs no compilation

@@ -215,8 +215,9 @@ class MomentMessenger(Messenger):
         elif not self._is_drawn(msg):
             name = msg["name"]
             self.vectors.take_apart(name, msg["fn"], _latent, partial(_drawn, msg))
-            msg["value"] = _latent(model_site(msg), msg["fn"], msg["kwargs"].get("sample_shape"))
-            self.vectors.note_images(name, msg["value"])
+            value = _latent(model_site(msg), msg["fn"], msg["kwargs"].get("sample_shape"))
+            msg["value"] = value
+            self.vectors.note_images(name, value)
 
     def _is_drawn(self, msg: Any) -> bool:
         name = model_site(msg)

@@ -250,6 +250,7 @@ class Objective(choices.Expectations, Loss):
         )
         if self.held_draws:
             held = HeldTerms(self, model, guide, args, kwargs)
+            site: Any
             for site in traces[0].nodes.values():
                 site["held"] = held
         if is_validation_enabled():

@@ -46,7 +46,8 @@ class _WithMoments(transforms.Transform):
     def _call(self, x: torch.Tensor) -> torch.Tensor:
         if not isinstance(x, MomentTensor):
             return self.plain(x)
-        return MomentTensor(ops.on_support(_mixing(self.plain), x.value.gaussian()))
+        coordinates: Any = x.value
+        return MomentTensor(ops.on_support(_mixing(self.plain), coordinates.gaussian()))
 
     def _inverse(self, y: torch.Tensor) -> torch.Tensor:
         return self.plain.inv(y)

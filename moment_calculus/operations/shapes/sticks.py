@@ -350,8 +350,10 @@ def _scaled_rows(factor: Gaussian, scale: Any) -> Gaussian | None:
     Exact where log s and the coordinates x of L are jointly Gaussian: E[e^{a log s} g(x)] is E e^{a
     log s} times E g(x + a Cov(x, log s)).
     """
-    scale, coordinates = as_function(scale), image_of(factor).coordinates
-    parts = exponential_parts(scale)
+    scale, image = as_function(scale), image_of(factor)
+    if image is None:
+        return None
+    coordinates, parts = image.coordinates, exponential_parts(scale)
     one_factor = coordinates.mean.ndim == 1 and factor.mean.ndim == 2
     if parts is None or not one_factor or (scale.shape and scale.shape[-1] != 1):
         return None
