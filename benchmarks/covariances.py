@@ -10,9 +10,8 @@ process of its own; seconds are those of its processor, of the first call, compi
 is measured is added to the file.
 """
 
-import importlib
 import json
-import time
+import re
 
 import harness
 import numpy as np
@@ -20,7 +19,7 @@ from covariances_groups import GROUPS
 from covariances_models import SERIES
 
 MODELS = SERIES | GROUPS
-CHAINS, DRAWS, WARM_UP = 4, 5000, 1000
+CHAINS, DRAWS, WARM_UP = 4, 5000, 1500
 SHORT, SHORT_WARM_UP = 1000, 500
 MEAN, SCALE = 0.15, (0.9, 1.1)
 
@@ -31,12 +30,14 @@ def main(arguments=None):
         arguments,
         "--host --only --out",
         task=("fit", "what is measured", [*TASKS]),
+        scalars=(False, "respond for scalar sites alone"),
     )
     host = "numpyro" if options.task == "reference" else options.host
     names = [name for name in MODELS if options.only in name]
     for name in names:
         try:
-            (found,) = harness.in_processes(measured, [(host, options.task, name)])
+            task = (host, options.task, name, options.scalars)
+            (found,) = harness.in_processes(measured, [task])
         except Exception as error:  # the others may still be measured
             found = {"failure": f"{type(error).__name__}: {error}"}
         report(options, host, name, found)
@@ -47,20 +48,28 @@ def report(options, host, name, found):
     key = options.task if options.task == "reference" else f"{host} {options.task}"
     results = json.loads(options.out.read_text()) if options.out and options.out.exists() else {}
     parts = results.setdefault(name, {"is_counted": MODELS[name]().is_counted})
-    parts[key] = found
-    harness.write(options.out, {name: results[name] for name in MODELS if name in results})
-    plain = {part: value for part, value in found.items() if part != "sites"}
     if options.task == "fit" and "reference" in parts and "sites" in found:
-        plain |= agreement(parts["reference"]["sites"], found["sites"])
+        found |= agreement(parts["reference"]["sites"], found.pop("sites"))
+    parts[key] = found
+    if options.out:
+        options.out.write_text(written({name: results[name] for name in MODELS if name in results}))
+    plain = {part: value for part, value in found.items() if part != "sites"}
     print(f"{name:26s} {key:14s} {json.dumps(plain, ensure_ascii=False)}", flush=True)
 
 
-def measured(host_name, task, name):
+def written(results):
+    """JSON with a line for each list of numbers."""
+    text = json.dumps(results, indent=2, ensure_ascii=False)
+    return re.sub(r"\[[^\[\]{}]*\]", lambda found: " ".join(found[0].split()), text) + "\n"
+
+
+def measured(host_name, task, name, scalars):
     """What a task finds of a model."""
     host, case = harness.load(host_name), MODELS[name]()
     with host.own_parameters(), host.doubles():
         data = tuple(map(host.array, case.data))
-        return TASKS[task](host, case, case.make(host), data)
+        extra = (scalars,) if task == "fit" else ()
+        return TASKS[task](host, case, case.make(host), data, *extra)
 
 
 def agreement(reference, sites):
@@ -85,30 +94,34 @@ def agreement(reference, sites):
 # Tasks
 
 
-def fit(host, case, model, data):
-    """A cold start of Newton's method, and linear response of all coordinates."""
-    guides = importlib.import_module(f"moment_guides.{host.NAME.lower()}.gaussian")
+def fit(host, case, model, data, only_scalars):
+    """A cold start of Newton's method, and linear response of all coordinates or of scalars."""
     options = {"method": "newton", "float64": True, "by_draws": False, "progress_bar": False}
     host.fresh()
-    start = time.perf_counter()
 
     def train():
-        return host.package.fit(model, guides.GaussianGuide(init_scale=0.3), *data, **options)
+        return host.package.fit(model, host.package.GaussianGuide(init_scale=0.3), *data, **options)
 
     def respond():
         params = {} if host.NAME == "Pyro" else {"params": result.params}
         response = host.package.linear_response(model, result.guide, *data, **params)
-        return {name: listed(response, name) for name in response.sites}
+        scalars = [name for name, shape in response.sites.items() if not shape]
+        return response, {name: listed(response, name) for name in scalars}
+
+    def respond_to_others():
+        others = [name for name in response.sites if not (only_scalars or name in sites)]
+        return {name: listed(response, name) for name in others}
 
     result, fitting = harness.clocked(train)
-    sites, responding = harness.clocked(respond)
+    (response, sites), of_scalars = harness.clocked(respond)
+    others, of_others = harness.clocked(respond_to_others)
+    seconds = {"fit": fitting, "response of scalars": of_scalars, "of all others": of_others}
     return {
         "loss": round(float(result.loss), 6),
         "steps": int(result.steps),
         "converged": bool(result.converged),
-        "seconds": [round(fitting, 2), round(responding, 2)],
-        "wall": round(time.perf_counter() - start, 2),
-        "sites": sites,
+        "seconds": {name: round(part, 2) for name, part in seconds.items()},
+        "sites": sites | others,
     }
 
 
@@ -134,9 +147,8 @@ def reference(host, case, model, data):
     """Means and standard deviations on the unconstrained space, by NumPyro."""
     from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 
-    draws, seconds = harness.clocked(
-        lambda: host.unconstrained_draws(model, data, case.centred, CHAINS, WARM_UP, DRAWS)
-    )
+    settings = case.centred, case.accepted, CHAINS, WARM_UP, DRAWS
+    draws, seconds = harness.clocked(lambda: host.unconstrained_draws(model, data, *settings))
     sites, mixing = {}, 1.0
     for name, values in draws.items():
         flat = values.reshape(*values.shape[:2], -1)

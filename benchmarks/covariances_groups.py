@@ -107,7 +107,7 @@ def horseshoe(rows=100, columns=10):
 
         return model
 
-    return Case(make, (x, y))
+    return Case(make, (x, y), accepted=0.98)
 
 
 def item_response(persons=40, items=8):

@@ -18,6 +18,7 @@ class Case:
     data: tuple
     centred: tuple[str, ...] = ()  # sites that the reference draws not centred
     is_counted: bool = True  # among those that a Gaussian can hold
+    accepted: float = 0.9  # of the proposals of the reference
 
 
 def observed(host, fn, y):

@@ -97,14 +97,14 @@ def one_chain(model, data, warm_up, draws):
     return chain(sampler, jax.random.key(0), *data)
 
 
-def unconstrained_draws(model, data, centred, chains, warm_up, draws):
-    """Draws [chains, draws, ...] by site on the unconstrained space, of careful chains.
+def unconstrained_draws(model, data, centred, accepted, chains, warm_up, draws):
+    """Draws [chains, draws, ...] by site on the unconstrained space.
 
     Sites named in ``centred`` are drawn by what they are made of, not centred.
     """
     configuration = dict.fromkeys(centred, infer.reparam.LocScaleReparam(0))
     drawn = numpyro.handlers.reparam(model, config=configuration)
-    kernel = NUTS(drawn, target_accept_prob=0.9)
+    kernel = NUTS(drawn, target_accept_prob=accepted)
     options = {"num_chains": chains, "chain_method": "sequential", "progress_bar": False}
     sampler = MCMC(kernel, num_warmup=warm_up, num_samples=draws, **options)
     sampler.run(jax.random.key(0), *data)

@@ -58,6 +58,27 @@ def test_ordinary_models(tmp_path):
     assert all(value > 0 for seconds in found.values() for value in seconds.values())
 
 
+def test_covariances(tmp_path, monkeypatch):
+    """A fit beside a reference from its file, and with it one that is elsewhere."""
+    import covariances
+
+    monkeypatch.setattr(covariances.harness, "in_processes", starmap)
+    name, out = "hierarchy, centred", tmp_path / "covariances.json"
+    covariances.main(["--only", name, "--host", "pyro", "--out", str(out)])
+    found = json.loads(out.read_text())
+    sites = found[name].pop("pyro fit")["sites"]
+    assert {part: len(site["mean"]) for part, site in sites.items()}["effect"] == 8
+    sites["slope"]["mean"][0] += 1  # many standard deviations
+    found[name]["reference"] = {"sites": sites}
+    out.write_text(json.dumps(found))
+    covariances.main(["--only", name, "--host", "pyro", "--out", str(out)])
+    fit = json.loads(out.read_text())[name]["pyro fit"]
+    assert fit["coordinates"] == 12
+    assert fit["means"] == pytest.approx(11 / 12, abs=1e-3)
+    assert (fit["deviations"], fit["ratios"]) == (1.0, [1.0, 1.0])
+    assert fit["worst mean"] > 5
+
+
 OURS = {"cold": ["full, compiled", "full, eager"], "depth": ["full", "diagonal"]}
 
 
