@@ -141,3 +141,27 @@ def test_too_many_coordinates_are_refused(name):
 
     with pytest.raises(UnsupportedMoments, match="501 coordinates, most of them of site 'weight'"):
         host.fit(wide, ours(), array(1.0), by_draws=False, steps=1)
+
+
+def test_response_and_predictions_of_a_factor_of_correlations():
+    """Where the guide runs alone its transforms keep moments, too."""
+    sides, group = models.PYRO, torch.arange(20) % 4
+
+    def model(x, y=None):
+        factor = sides.sample("factor", sides.dist.LKJCholesky(2, 2.0))
+        with sides.plate("groups", 4):
+            prior = sides.dist.MultivariateNormal(torch.zeros(2), scale_tril=factor)
+            effect = sides.sample("effect", prior)
+        with sides.plate("data", len(x)):
+            mean = effect[group, 0] + effect[group, 1] * x
+            sides.sample("y", sides.dist.Normal(mean, 0.5), obs=y)
+
+    data = torch.tensor(X), torch.tensor(Y)
+    fit = pyro_moments.fit(model, InPyro(init_scale=0.3), *data, **QUIET)
+    response = pyro_moments.linear_response(model, fit.guide, *data)
+    assert (response.standard_deviation("factor") > 0.5 * marginal_scale(fit, "factor")).all()
+    assert np.isfinite(pyro_moments.predict(model, fit.guide, data[0])["y"].mean).all()
+
+
+def marginal_scale(fit, site):
+    return fit.guide._marginal(site)[1].detach()

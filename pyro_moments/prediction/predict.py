@@ -50,6 +50,7 @@ from pyro_moments.particles.noise import VmapRunner
 from pyro_moments.particles.undrawn import Particle, draw_all, without_rows
 from pyro_moments.prediction.storing import stored
 from pyro_moments.sites.drawn_traces import drawn_traces
+from pyro_moments.sites.host_transforms import transforms_with_moments
 from pyro_moments.sites.messenger import MomentMessenger
 from pyro_moments.sites.random_watch import run_watched
 from pyro_moments.sites.subsamples import without_subsampling
@@ -424,7 +425,8 @@ def moment_trace(
     of_guide = at_means(args, kwargs)
     of_model = with_values(model, args, kwargs, messenger.input_value)
     with diagnose_errors(model, args, kwargs, guide), messenger:
-        guide_trace = poutine.trace(guide).get_trace(*of_guide[0], **of_guide[1])
+        with transforms_with_moments(guide, *of_guide):
+            guide_trace = poutine.trace(guide).get_trace(*of_guide[0], **of_guide[1])
         latent = frozenset(guide_trace.stochastic_nodes)
         with LeaveUndrawn(latent) as undrawn:
             replayed = poutine.replay(model, trace=guide_trace)

@@ -67,6 +67,7 @@ from pyro_moments.prediction.predict import (
     sites_to_predict,
 )
 from pyro_moments.response.priors import ShiftPriors, prior_parameters
+from pyro_moments.sites.host_transforms import transforms_with_moments
 from pyro_moments.sites.messenger import MomentMessenger, model_site
 from pyro_moments.sites.terms import mixes_elements, without_wrappers
 from pyro_moments.sites.traces import is_factor
@@ -274,7 +275,8 @@ class TrainedProgram:
     def _guide_nodes(self) -> Mapping[str, Any]:
         """Return the sites of the guide, with moments for the latent sites."""
         _, guide, args, kwargs, *_ = self.program
-        with MomentMessenger(self.propagation, guide=guide):
+        moments = MomentMessenger(self.propagation, guide=guide)
+        with moments, transforms_with_moments(guide, args, dict(kwargs)):
             return poutine.trace(guide).get_trace(*args, **kwargs).nodes
 
     def guide_sites(self) -> dict[str, Any]:
