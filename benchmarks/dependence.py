@@ -16,6 +16,7 @@ import warnings
 from functools import partial
 from pathlib import Path
 
+import covariances
 import host_numpyro
 import host_pyro
 import jax
@@ -66,6 +67,9 @@ def cases(directory):
     for path in sorted(directory.glob("*.json")):
         if path.stem in DESIGNS or path.stem in KINDS:
             yield path.stem, partial(of_posterior, path)
+    known = json.loads((DOCS / "experiments" / "covariances.json").read_text())
+    for name in covariances.MODELS:
+        yield f"{name}, 4 × 5000 draws", partial(of_reference, name, known[name]["reference"])
     for name in MODELS:
         yield name, partial(of_own, name)
     textbooks = __import__("models_tried_textbooks")
@@ -88,6 +92,22 @@ def row_of(fit, off, site):
         return {"refused": found.reason, "off": round(off, 3), "at": site}
     named = {"left": float(f"{found.left:.3g}"), "named": [*found.sites]}
     return {**named, "off": round(off, 3), "at": site}
+
+
+def of_reference(name, reference):
+    """A model of covariances.py, with the draws that are stored there."""
+    case = covariances.MODELS[name]()
+    with in_doubles():
+        host_pyro.fresh()
+        data = [host_pyro.array(part) for part in case.data]
+        fit = fitted(host_pyro, case.make(host_pyro), *data, method="newton", float64=True)
+        off = {}
+        for site, found in reference["sites"].items():
+            own = next(part for key, part in fit.params.items() if key.endswith(f"locs.{site}"))
+            errors = np.abs(own.numpy().ravel() - found["mean"]) / found["deviation"]
+            off[site] = float(errors.max())
+        worst = max(off, key=off.get)
+        return row_of(fit, off[worst], worst)
 
 
 def of_own(name):

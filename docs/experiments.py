@@ -27,6 +27,7 @@ from scipy.stats import chisquare
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "experiments"
 OWN = ("dropout", "tridiagonal", "vbp", "nuts", "on_gpu", "pruning", "dependence", "covariances")
+OWN += ("held_draws",)
 PAGES = (
     *(FOLDER / f"{name}.md" for name in (*OWN, "backward_covariance", "convolutional_nets")),
     *(DOCS / f"{name}.md" for name in ("accuracy", "benchmarks", "coming_from", "index", "maths")),

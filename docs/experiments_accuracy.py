@@ -78,11 +78,32 @@ def front(read: Reader) -> str:
     return table(["", "sd of weights / NUTS'", *sets], rows)
 
 
+def held_draws(read: Reader) -> str:
+    """Fits with held draws beside NUTS: means, standard deviations, seconds, error stated."""
+    rows = []
+    for name, found in read("held_draws").items():
+        ratios = found["ratio of deviations"]
+        rows.append(
+            [
+                name.replace("_", " "),
+                str(found["draws"] or "–"),
+                f"{found['error']:.3f}",
+                f"{max(map(abs, found['means off by'])):.2f}",
+                f"{min(ratios):.2f}–{max(ratios):.2f}",
+                f"{found['seconds']:.0f}",
+                f"{found['seconds of NUTS']:.0f}",
+            ]
+        )
+    head = ["model", "draws", "error", "largest difference of means", "sd / NUTS'"]
+    return table([*head, "seconds", "seconds of NUTS"], rows)
+
+
 KEPT = ("first steps", "ordinary models", "NUTS, regressions", "NUTS, networks")
 KEPT += ("attention", "recurrent cells")
 TABLES: dict[str, Callable[[Reader], str]] = {
     "UCI, DVI": uci,
     "twelve models": twelve_models,
     "front page": front,
+    "held draws, NUTS": held_draws,
 }
 TABLES |= {name: partial(measured, name=name) for name in KEPT}

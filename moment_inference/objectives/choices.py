@@ -22,6 +22,7 @@ from moment_inference.objectives.held_draws import normal_points, number_of_draw
 from moment_inference.objectives.remembered import KeepsOptions
 
 PROPAGATIONS = ("analytic", "sampled", "mean")
+LIFTING = ("covariance='diagonal'", "memory_limit=")  # options that lift a refusal in closed form
 ENERGIES = ("reparameterised", "cavity")
 _OF_MOMENTS = ("covariance", "rules", "categorical", "categorical_draws", "memory_limit")
 
@@ -64,11 +65,14 @@ class Expectations(KeepsOptions):
     ) -> UnsupportedMoments:
         """Return a refusal that names held draws first, if the program runs with them.
 
+        One that another option of the closed form lifts stays as it is.
+
         Args:
             refusal: of this objective.
             attempt: evaluates the program by another.
         """
-        if self.held_draws or not self.in_closed_form:
+        has_option = any(option in refusal.remedy for option in LIFTING)
+        if self.held_draws or has_option or not self.in_closed_form:
             return refusal
         try:
             attempt(self.with_held(held_draws=2))

@@ -106,7 +106,7 @@ class HeldTerms:
             self._traces(counted)
         noise = self.objective.held_noise(counted.used, counted.is_joint)
         with full_precision(), pyro.validation_enabled(False):
-            return mapped_over(self._at, torch.as_tensor(noise))
+            return mapped_over(self._at, torch.as_tensor(noise, device="cpu"))
 
     def _traces(self, sites: HeldSites) -> tuple[Trace, Trace]:
         args, kwargs = with_values(self.model, self.args, self.kwargs, _refuse_uncertain)
@@ -118,17 +118,14 @@ class HeldTerms:
 
     def _at(self, noise: torch.Tensor) -> dict[str, torch.Tensor]:
         model_trace, guide_trace = self._traces(HeldSites(noise))
-        terms = {name: _log_density(site) for name, site in model_trace.nodes.items()}
-        for name, site in guide_trace.nodes.items():
-            if name in terms:
-                terms[name] = terms[name] - _log_density(site)
-        return {name: torch.as_tensor(term) for name, term in terms.items()}
+        terms, of_guide = map(_log_densities, (model_trace, guide_trace))
+        terms = {name: term - of_guide.get(name, 0.0) for name, term in terms.items()}
+        return {name: torch.as_tensor(term, device=noise.device) for name, term in terms.items()}
 
 
-def _log_density(site: Any) -> Any:
-    if site["type"] != "sample":
-        return torch.zeros(())
-    return scaled_sum(site["fn"].log_prob(site["value"]), site)
+def _log_densities(trace: Trace) -> dict[str, Any]:
+    sites = [site for site in trace.nodes.values() if site["type"] == "sample"]
+    return {site["name"]: scaled_sum(site["fn"].log_prob(site["value"]), site) for site in sites}
 
 
 def _refuse_uncertain(name: str, moments: Moments) -> Any:

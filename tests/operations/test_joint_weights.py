@@ -155,7 +155,10 @@ def test_weights_tied_in_an_unknown_way_are_refused():
     )
     with pytest.raises(UnsupportedMoments, match=r"dependent components(?s:.)*sample_sites"):
         linear(CERTAIN, rows)
+
+
+def test_two_matrices_of_one_vector():
+    """What is a batch in one meets all of the other."""
     z = vector(8)
     left, right = (reshape(index(z, slice(*ends)), (2, 2)) for ends in ((0, 4), (4, 8)))
-    with pytest.raises(UnsupportedMoments, match=r"joint moments are not known(?s:.)*sample_sites"):
-        matmul(left, right)  # two matrices: what is a batch in one meets all of the other
+    check(matmul(left, right), lambda z: z[:4].reshape(2, 2) @ z[4:].reshape(2, 2), z)
