@@ -124,7 +124,7 @@ class HeldTerms:
 
 
 def _log_densities(trace: Trace) -> dict[str, Any]:
-    sites = [site for site in trace.nodes.values() if site["type"] == "sample"]
+    sites: list[Any] = [site for site in trace.nodes.values() if site["type"] == "sample"]
     return {site["name"]: scaled_sum(site["fn"].log_prob(site["value"]), site) for site in sites}
 
 
