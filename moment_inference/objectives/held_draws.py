@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
 
+from moment_calculus import UnsupportedMoments
+from moment_calculus.numerics.arrays import Array
 from moment_inference.optimisation.natural_newton import Neighbourhood, within_ball
 from moment_inference.optimisation.rounds import DeterministicLoss
 
@@ -54,6 +58,44 @@ class HeldDraws:
             f"{self.number} held draws for {', '.join(self.sites)}: another set moves no mean by "
             f"more than {self.error:.2g} standard deviations{few}"
         )
+
+
+class TermsOrHeld(ABC):
+    """Terms of sites in closed form, or by held draws where they are refused."""
+
+    @abstractmethod
+    def require_moments(self, *sites: Any) -> None:
+        """Raise UnsupportedMoments if a part of a site was refused."""
+
+    @abstractmethod
+    def closed_latent_term(
+        self, name: str, site: Any, guide_site: Any, sites: Mapping[str, Any]
+    ) -> Array:
+        """Return the scaled term of a latent site in closed form."""
+
+    def latent_term(self, name: str, site: Any, guide_site: Any, sites: Mapping[str, Any]) -> Array:
+        """Return the scaled term of a latent site, whose ``held`` draws may stand in for it."""
+        closed = functools.partial(self.closed_latent_term, name, site, guide_site, sites)
+        return self.closed_or_held(name, [site, guide_site], closed)
+
+    def closed_or_held(self, name: str, sites: Sequence[Any], closed: Callable[[], Array]) -> Array:
+        """Return a closed term; by the draws of the first site if it is refused and has them."""
+        if (held := sites[0].get("held")) is None:
+            return closed()
+        try:
+            self.require_moments(*sites)
+            return closed()
+        except UnsupportedMoments:
+            return held.term(name)
+
+    def with_moments(self, sites: Iterable[Any]) -> Iterator[Any]:
+        """Yield the sites of which no part was refused."""
+        for site in sites:
+            try:
+                self.require_moments(site)
+            except UnsupportedMoments:
+                continue
+            yield site
 
 
 @functools.lru_cache(maxsize=16)

@@ -35,6 +35,7 @@ from moment_guides.families.mc_dropout import (
     no_dropout_prior,
 )
 from moment_guides.families.missing_values import entropy_of_missing, is_missing_part
+from moment_inference.objectives.held_draws import TermsOrHeld
 from moment_inference.objectives.rule_terms import over_rows, rule_terms
 
 Posterior = Any  # a distribution of the framework
@@ -343,7 +344,7 @@ def _expected_log_slope(transforms: Sequence[Transform], mean: Array, variance: 
     return Integrated(log_slope, constants=None).moments(mean, variance)[0]
 
 
-class LatentTerms(ABC):
+class LatentTerms(TermsOrHeld):
     """Terms of latent sites in the ELBO: divergences, or prior and entropy separately.
 
     A site is a dictionary with its distribution ``fn``, its ``value``, and its scale.
@@ -380,14 +381,14 @@ class LatentTerms(ABC):
         """Return the terms of the rule book, by function and line, given the observed sites."""
         terms: dict[str, Any] = {}
         seen: set[int] = set()
-        for site in observed:
+        for site in self.with_moments(observed):
             for name, term in rule_terms(self.posteriors.random_parameters(site["fn"]), seen):
                 sums, by_row = over_rows(term, tuple(site["fn"].batch_shape))
                 term = self.scaled_sum(sums, site) if by_row else sums
                 terms[name] = terms.get(name, 0.0) - term
         return terms
 
-    def latent_term(self, name: str, site: Any, guide_site: Any, sites: Sites) -> Array:
+    def closed_latent_term(self, name: str, site: Any, guide_site: Any, sites: Sites) -> Array:
         """Return s_model E_q[log p] + s_guide H of one of the sites; −KL for equal scales."""
         if is_missing_part(name, sites):
             site = {**site, "missing": True}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -102,6 +102,13 @@ def scaled_sum(log_prob: jax.Array, site: Site) -> jax.Array:
 
 
 class _Terms(LatentTerms):
+    def require_moments(self, *sites: Site) -> None:
+        """Raise UnsupportedMoments if a part of a site was refused."""
+        for site in sites:
+            for value in [*random_leaves(site["fn"]), site["value"], site["scale"]]:
+                if isinstance(value, Refused):
+                    raise value.refusal
+
     def evaluate(self, name: str, fn: Any, value: Any) -> jax.Array:
         return evaluate(name, fn, value)
 
@@ -144,48 +151,14 @@ def _is_known(scale: Any) -> bool:
 
 _TERMS = _Terms(POSTERIORS)
 auxiliary_term = _TERMS.auxiliary_term
-
-
-def latent_term(name: str, site: Site, guide_site: Site, sites: Mapping[str, Site]) -> jax.Array:
-    """Return the term of a latent site; by held draws if it is refused, and they are there."""
-    if (held := site.get("held")) is None:
-        return _TERMS.latent_term(name, site, guide_site, sites)
-    try:
-        _require_moments(site, guide_site)
-        return _TERMS.latent_term(name, site, guide_site, sites)
-    except UnsupportedMoments:
-        return held.term(name)
-
-
-def _require_moments(*sites: Site) -> None:
-    """Raise UnsupportedMoments if a part of a site was refused."""
-    for site in sites:
-        for value in [*random_leaves(site["fn"]), site["value"], site["scale"]]:
-            if isinstance(value, Refused):
-                raise value.refusal
-
-
-def rule_terms(observed: Iterable[Site]) -> dict[str, jax.Array]:
-    """Return the terms of the rule book, of the observed sites with moments."""
-    known = []
-    for site in observed:
-        with contextlib.suppress(UnsupportedMoments):
-            _require_moments(site)
-            known.append(site)
-    return _TERMS.rule_terms(known)
+latent_term, rule_terms = _TERMS.latent_term, _TERMS.rule_terms
 
 
 def observed_term(name: str, site: Site) -> jax.Array:
     """Return the scaled E_q[log p] of an observed site; its log-density at draws."""
     if "log_prob" in site:
         return scaled_sum(site["log_prob"], site)
-    if (held := site.get("held")) is None:
-        return _closed_term(name, site)
-    try:
-        _require_moments(site)
-        return _closed_term(name, site)
-    except UnsupportedMoments:
-        return held.term(name)
+    return _TERMS.closed_or_held(name, [site], partial(_closed_term, name, site))
 
 
 def _closed_term(name: str, site: Site) -> jax.Array:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyro.distributions as dist
@@ -127,6 +127,13 @@ def scaled_sum(log_prob: torch.Tensor, site: Any) -> torch.Tensor:
 
 
 class _Terms(LatentTerms):
+    def require_moments(self, *sites: Any) -> None:
+        """Raise UnsupportedMoments if a part of a site was refused."""
+        for site in sites:
+            for tensor in [*random_tensors(site["fn"]), *random_tensors([site["value"]])]:
+                if isinstance(tensor.value, Refused):
+                    raise tensor.value.refusal
+
     def evaluate(self, name: str, fn: Any, value: Any) -> torch.Tensor:
         return evaluate(name, fn, wrap(value))
 
@@ -166,35 +173,7 @@ class _Terms(LatentTerms):
 
 _TERMS = _Terms(POSTERIORS)
 auxiliary_term = _TERMS.auxiliary_term
-
-
-def latent_term(name: str, site: Any, guide_site: Any, sites: Mapping[str, Any]) -> torch.Tensor:
-    """Return the term of a latent site; by held draws if it is refused, and they are there."""
-    if (held := site.get("held")) is None:
-        return _TERMS.latent_term(name, site, guide_site, sites)
-    try:
-        _require_moments(site, guide_site)
-        return _TERMS.latent_term(name, site, guide_site, sites)
-    except UnsupportedMoments:
-        return held.term(name)
-
-
-def _require_moments(*sites: Any) -> None:
-    """Raise UnsupportedMoments if a part of a site was refused."""
-    for site in sites:
-        for tensor in [*random_tensors(site["fn"]), *random_tensors([site["value"]])]:
-            if isinstance(tensor.value, Refused):
-                raise tensor.value.refusal
-
-
-def rule_terms(observed: Iterable[Any]) -> dict[str, torch.Tensor]:
-    """Return the terms of the rule book, of the observed sites with moments."""
-    known = []
-    for site in observed:
-        with contextlib.suppress(UnsupportedMoments):
-            _require_moments(site)
-            known.append(site)
-    return _TERMS.rule_terms(known)
+latent_term, rule_terms = _TERMS.latent_term, _TERMS.rule_terms
 
 
 def divergence_of(site: Any, guide_site: Any) -> Divergence | None:
@@ -230,13 +209,7 @@ def observed_term(name: str, site: Any) -> torch.Tensor:
     """Return the scaled E_q[log p] of an observed site; its log-density at draws."""
     if (drawn := site.get("log_prob")) is not None:
         return scaled_sum(drawn, site)
-    if (held := site.get("held")) is None:
-        return _closed_term(name, site)
-    try:
-        _require_moments(site)
-        return _closed_term(name, site)
-    except UnsupportedMoments:
-        return held.term(name)
+    return _TERMS.closed_or_held(name, [site], partial(_closed_term, name, site))
 
 
 def _closed_term(name: str, site: Any) -> torch.Tensor:

@@ -79,6 +79,7 @@ class LognormalProduct:
     exponent: Gaussian  # x
     scale: Array | float  # c
     between: Array  # Cov(x_i, y_i)
+    cross: Array  # Cov(x_i, y_j), [..., d, d]
 
     @classmethod
     def of(cls, first: Gaussian, second: Gaussian) -> LognormalProduct | None:
@@ -97,9 +98,10 @@ class LognormalProduct:
         if exponent.shape != exponential.shape or exponent.axis != exponential.axis:
             return None
         between = elementwise_covariance(exponent, other)
-        if between is None or cross_covariance(exponent, other) is None:
+        cross = cross_covariance(exponent, other)
+        if between is None or cross is None:
             return None
-        return cls((factors[0], factors[1]), place, exponent, parts[2], between)
+        return cls((factors[0], factors[1]), place, exponent, parts[2], between, cross)
 
     @property
     def _other(self) -> Gaussian:
@@ -135,8 +137,7 @@ class LognormalProduct:
         """Return the covariance [..., d, d]."""
         last = lambda array: features_last(array, self._other.axis)  # noqa: E731
         gain, exponent = last(self._other.mean + self.between), last(self._exponent)
-        cross = cross_covariance(self.exponent, self._other)  # Cov(x_i, y_j)
-        back, noise = transpose(cross), self._other.joint_covariance()
+        cross, back, noise = self.cross, transpose(self.cross), self._other.joint_covariance()
         rows, columns = gain[..., :, None], gain[..., None, :]
         grows = (rows + back) * (columns + cross) + noise
         stays = noise + back * columns + cross * rows + cross * back
