@@ -38,6 +38,33 @@ def three_effects(host, group, x, y):
     varying_slopes(host, group, x, y, 3)
 
 
+def slopes_not_centred(host, group, x, y, size=2, plates=False):
+    """Effects by a random factor times standard normal vectors, of groups or for groups."""
+    dist = host.dist
+    spread = host.sample("spread", dist.HalfNormal(1.0).expand([size]).to_event(1))
+    factor = host.sample("factor", dist.LKJCholesky(size, 2.0))
+    noise = host.sample("noise", dist.HalfNormal(1.0))
+    mean = host.sample("mean", dist.Normal(0.0, 1.0))
+    with host.plate("groups", 4):
+        if plates:
+            with host.plate("effects", size, dim=-2):
+                effects = (spread[..., None] * factor) @ host.sample("z", dist.Normal(0.0, 1.0))
+        else:
+            z = host.sample("z", dist.Normal(0.0, 1.0).expand([size]).to_event(1))
+            effects = (z @ (spread[..., None] * factor).T).T
+    predictor = mean + effects[0][group] + effects[size - 1][group] * x
+    with host.plate("data", 12):
+        host.sample("obs", dist.Normal(predictor, noise), obs=y)
+
+
+def three_not_centred(host, group, x, y):
+    slopes_not_centred(host, group, x, y, 3)
+
+
+def in_plates(host, group, x, y):
+    slopes_not_centred(host, group, x, y, plates=True)
+
+
 def shares(host, group, x, y):
     """A mean of positive numbers by a simplex, and classes with its probabilities."""
     dist = host.dist
@@ -105,6 +132,9 @@ def in_pyro(model, params):
 CASES = {
     varying_slopes: 0.0,
     three_effects: 0.0,
+    slopes_not_centred: 0.05,  # the location's covariance as independent of the noise
+    three_not_centred: 0.05,
+    in_plates: 0.05,
     shares: 0.01,  # nats by points, of the mean of the simplex
     basis: 0.05,  # products as of Gaussian factors
 }
@@ -121,7 +151,7 @@ def test_the_loss_is_that_of_draws_in_both_hosts(model):
     assert in_pyro(model, params) == pytest.approx(float(loss), rel=1e-9)
 
 
-@pytest.mark.parametrize("model", [varying_slopes, shares])
+@pytest.mark.parametrize("model", [varying_slopes, shares, slopes_not_centred])
 def test_gradients_are_those_of_finite_differences(model):
     program, guide, svi, params = in_numpyro(model)
     generator = np.random.default_rng(5)

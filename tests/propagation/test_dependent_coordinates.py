@@ -7,12 +7,13 @@ from moment_calculus.functions.table import activation
 from moment_calculus.operations.elementwise.products import multiply
 from moment_calculus.operations.elementwise.unary import apply
 from moment_calculus.operations.linear.correlations import Factor, factor_of
+from moment_calculus.operations.linear.matrices import matmul
 from moment_calculus.operations.linear.rotations import _terms, expected_squared_length
 from moment_calculus.operations.shapes.coordinates import on_support
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.operations.shapes.sticks import CORRELATION_FACTOR, SIMPLEX
-from moment_calculus.values import Gaussian, Propagation, Spread
+from moment_calculus.values import Gaussian, Propagation, Spread, cross_covariance
 from moment_calculus.values.spread import all_elements
 
 DRAWS = 200_000
@@ -148,3 +149,31 @@ def test_scaled_rows_have_the_moments_of_draws(size, double_precision_in_jax):
     deviation = values.std(0)
     np.testing.assert_allclose(np.asarray(product.variance) ** 0.5, deviation, rtol=0.03, atol=1e-9)
     assert factor_of(product).coordinates is coordinates
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_factor_times_dependent_vectors_has_the_moments_of_draws(
+    kind, size, double_precision_in_jax
+):
+    count = size * (size - 1) // 2
+    mean, covariance = joint(2 * size + count, scale=0.4)
+    value = vector(kind, mean, covariance)
+    vectors, coordinates, scale = parts(value, size)
+    correlation = on_support(CORRELATION_FACTOR, coordinates)
+    scaled = multiply(reshape(scale, (size, 1)), correlation)
+    product = matmul(scaled, vectors)
+    drawn = draws(mean, covariance)
+    rows = rows_of_factor(drawn[:, size:-size], size)
+    values = np.exp(drawn[:, -size:]) * (rows @ drawn[:, :size, None])[..., 0]
+    deviation, share = values.std(0), 0.0 if size == 2 else 0.01
+    close(np.asarray(product.mean), values, bias=share * deviation)
+    centred = values - values.mean(0)
+    close(
+        np.asarray(product.joint_covariance()),
+        centred[:, :, None] * centred[:, None],
+        bias=share * np.outer(deviation, deviation),
+    )
+    between = np.asarray(cross_covariance(product, value))
+    products = centred[..., None] * (drawn - drawn.mean(0))[:, None]
+    close(between, products, bias=share * np.outer(deviation, np.sqrt(np.diagonal(covariance))))

@@ -18,11 +18,13 @@ from moment_calculus.operations.elementwise.products import multiply
 from moment_calculus.operations.elementwise.sums import terms_of
 from moment_calculus.operations.elementwise.unary import is_value, shape_of
 from moment_calculus.operations.linear.correlations import (
+    Factor,
     correlation_matrix,
     factor_of,
     times_factor,
 )
 from moment_calculus.operations.linear.diagonals import times_diagonal
+from moment_calculus.operations.linear.rotations import times_dependent_factor
 from moment_calculus.operations.shapes.coordinates import Support, image_of, on_support
 from moment_calculus.operations.shapes.moves import Permuted, swap_last
 from moment_calculus.operations.shapes.reshaping import Expanded, Reshaped, narrow
@@ -46,13 +48,17 @@ def structured_product(left: Any, right: Any) -> Value | None:
     if transposed is not None and (factor := factor_of(transposed)) is not None:
         if transposed is left and not factor.scales:
             return on_support(CORRELATION, factor.coordinates)
-        return times_factor(factor, left)
+        return _times_vectors(factor, left)
     if (factor := factor_of(left)) is None or not isinstance(right, Gaussian):
         return None
     if len(right.shape) == 1:
-        return times_factor(factor, right)
-    mapped = times_factor(factor, swap_last(right))
+        return _times_vectors(factor, right)
+    mapped = _times_vectors(factor, swap_last(right))
     return None if mapped is None else swap_last(mapped)
+
+
+def _times_vectors(factor: Factor, vectors: Any) -> Gaussian | None:
+    return times_factor(factor, vectors) or times_dependent_factor(factor, vectors)
 
 
 def _is_transposed(value: Any) -> bool:

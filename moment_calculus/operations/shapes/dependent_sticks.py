@@ -49,11 +49,10 @@ def moments_by_points(
     """Return means [..., k + 1], covariances and expected derivatives by x [..., k]."""
     xp, like, size = namespace(mean), mean, mean.shape[-1]
     mean, covariance = to_float64(mean), to_float64(covariance)
-    nodes, weights = _points(size)
-    variance = diagonal(covariance) * 0 + LEAST_VARIANCE
-    root = xp.linalg.cholesky(covariance + diagonal_matrix(variance))
+    nodes, weights = standard_points(size)
+    root = regular_root(covariance)
     points = mean[..., None, :] + constants(nodes, mean) @ root.mT  # [..., n, k]
-    values, slopes = _at(pieces(points))
+    values, slopes = chain_at(pieces(points))
     weight = constants(weights, mean)
     means = xp.sum(weight[:, None] * values, axis=-2)
     deviation = values - means[..., None, :]
@@ -63,7 +62,13 @@ def moments_by_points(
     return means, spread, expected
 
 
-def _at(parts: Pieces) -> tuple[Array, Array]:
+def regular_root(covariance: Array) -> Array:
+    """Return the Cholesky factor of a covariance that may be singular."""
+    lift = diagonal_matrix(diagonal(covariance) * 0 + LEAST_VARIANCE)
+    return namespace(covariance).linalg.cholesky(covariance + lift)
+
+
+def chain_at(parts: Pieces) -> tuple[Array, Array]:
     """Return the components [..., k + 1] and their derivatives [..., k + 1, k] at points."""
     xp, size = namespace(parts.taken), parts.taken.shape[-1]
     one = 0 * parts.taken[..., :1] + 1
@@ -76,7 +81,7 @@ def _at(parts: Pieces) -> tuple[Array, Array]:
 
 
 @cache
-def _points(size: int) -> tuple[np.ndarray, np.ndarray]:
+def standard_points(size: int) -> tuple[np.ndarray, np.ndarray]:
     """Return points [n, k] and weights of a standard normal vector."""
     if size > 2:
         return _low_discrepancy(size)

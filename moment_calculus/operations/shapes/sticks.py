@@ -25,7 +25,11 @@ from moment_calculus.operations.shapes.coordinates import (
     image_of,
     is_of_independent,
 )
-from moment_calculus.operations.shapes.dependent_sticks import Pieces, moments_by_points
+from moment_calculus.operations.shapes.dependent_sticks import (
+    Pieces,
+    chain_at,
+    moments_by_points,
+)
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import Moved
 from moment_calculus.operations.shapes.reshaping import broadcast
@@ -263,7 +267,7 @@ def _in_rows(array: Array) -> Array:
     row, column = np.tril_indices(size, -1)
     indices = np.zeros((size, size - 1), dtype=int)
     indices[row, column] = np.arange(len(row))
-    below = constants(np.tril(np.ones((size, size - 1)), -1), array)
+    below = constants(_rows_of_ones(size), array)
     return array[..., indices] * below
 
 
@@ -306,11 +310,11 @@ def _chain_of_rows(coordinates: Gaussian, shift: Array | None = None) -> _Chain:
 
 def _row_by_row(array: Array) -> Array:
     """Return for each row its own coordinates, from all for each row [..., d, k]."""
-    rows = constants(_rows_of_coordinates(array.shape[-1]), array)
+    rows = constants(places_of_rows(array.shape[-1]), array)
     return namespace(array).sum(rows * array[..., None, :], axis=-1)
 
 
-def _rows_of_coordinates(count: int) -> np.ndarray:
+def places_of_rows(count: int) -> np.ndarray:
     """Return which coordinate stands where in the rows [d, d − 1], [d, d − 1, k]."""
     size = dimension(count)
     row, column = np.tril_indices(size, -1)
@@ -322,19 +326,31 @@ def _rows_of_coordinates(count: int) -> np.ndarray:
 def _dependent_rows(coordinates: Gaussian, shift: Array | None) -> _Chain:
     """Return the rows of a Cholesky factor with dependent coordinates."""
     size = dimension(coordinates.shape[-1])
-    rows = constants(_rows_of_coordinates(coordinates.shape[-1]), coordinates.mean)
+    rows = constants(places_of_rows(coordinates.shape[-1]), coordinates.mean)
     covariance = rows @ coordinates.joint_covariance()[..., None, :, :] @ rows.mT
     mean = _in_rows(coordinates.mean)
     mean = mean if shift is None else mean + _row_by_row(shift)
-    below, last = np.tril(np.ones((size, size - 1)), -1)[:, None], np.eye(size)[:, None, :-1]
-
-    def pieces(x: Array) -> Pieces:
-        xp, kept = namespace(x), constants(below, x)
-        tanh, rest = xp.tanh(x), _inverse_cosh(x)
-        taken = kept * tanh + constants(last, x)
-        return Pieces(taken, kept * rest, kept * rest * rest, -kept * tanh)
-
+    pieces = partial(_pieces_at, _rows_of_ones(size)[:, None], np.eye(size)[:, None, :-1])
     return _Chain(*moments_by_points(mean, covariance, pieces))
+
+
+def _rows_of_ones(size: int) -> np.ndarray:
+    """Return where the rows [d, d − 1] have coordinates."""
+    return np.tril(np.ones((size, size - 1)), -1)
+
+
+def _pieces_at(below: np.ndarray, last: np.ndarray, x: Array) -> Pieces:
+    """Return the pieces of rows at points, where coordinates stand and the diagonal does."""
+    xp, kept = namespace(x), constants(below, x)
+    tanh, rest = xp.tanh(x), _inverse_cosh(x)
+    taken = kept * tanh + constants(last, x)
+    return Pieces(taken, kept * rest, kept * rest * rest, -kept * tanh)
+
+
+def rows_at(points: Array) -> tuple[Array, Array]:
+    """Return Cholesky factors [n, d, d] by coordinates [n, k], their slopes [n, d, d, d − 1]."""
+    size = dimension(points.shape[-1])
+    return chain_at(_pieces_at(_rows_of_ones(size), np.eye(size)[:, :-1], _in_rows(points)))
 
 
 @dataclass(frozen=True, eq=False)
