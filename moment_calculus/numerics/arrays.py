@@ -107,7 +107,7 @@ def identity_like(vector: Array) -> Array:
 
 def transpose(matrix: Array) -> Array:
     """Swap the two trailing axes."""
-    return matrix.mT
+    return matrix if tuple(matrix.shape[-2:]) == (1, 1) else matrix.mT
 
 
 def off_diagonal_mask(vector: Array) -> Array:

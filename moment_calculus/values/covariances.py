@@ -163,7 +163,7 @@ class Query:
             term = None if cross is None else step.through(input_index, cross)
             if term is None:
                 return None
-            total = total + term
+            total = _plus(total, term)
         return total
 
     def second_order(self, product: Gaussian, other: Gaussian) -> Array | float | None:
@@ -191,7 +191,7 @@ class Query:
             term = None if part is None else step.through(input_index, transpose(part))
             if term is None:
                 return None
-            total = total + transpose(term)
+            total = _plus(total, transpose(term))
         return total
 
     def _isserlis(self, left: Gaussian, right: Gaussian) -> Array | None:
@@ -212,6 +212,11 @@ class Query:
             serials = {ancestor.serial for ancestor in ancestors(later)}
             lineage = self.answers.keep(later, LINEAGE, serials)
         return value.serial in lineage
+
+
+def _plus(total: Any, term: Array) -> Array:
+    """Return the sum of a term and those before it, which are 0.0 where there are none."""
+    return term if isinstance(total, float) else total + term
 
 
 def _moved_first(value: Gaussian) -> Gaussian | None:
@@ -273,9 +278,12 @@ def _elementwise(left: Gaussian, right: Gaussian) -> Array | float | None:
         if covariance is not None:
             return covariance
     cross = query.cross(left, right)
-    if cross is None:
-        return None
+    return None if cross is None else elements_of(cross, left)
+
+
+def elements_of(cross: Array, value: Gaussian) -> Array:
+    """Return the covariances of equal components from all of a value with another like it."""
     line = diagonal(cross)
-    missing = len(left.shape) + (left.axis is None) - line.ndim  # the batch may have fewer axes
+    missing = len(value.shape) + (value.axis is None) - line.ndim  # the batch may have fewer axes
     line = namespace(line).reshape(line, (1,) * missing + tuple(line.shape))
-    return from_features_last(line, left.axis)
+    return from_features_last(line, value.axis)

@@ -171,11 +171,15 @@ class Gaussian:
     @property
     def variance(self) -> Array:
         """Return the variance of every component, of the shape of the variable."""
-        if self.spread.variance is None:
+        variance = self.spread.variance
+        if callable(variance):
+            variance = variance() if self.spread.is_pending else None
+        if variance is None:
             # rounding may make the variance of a difference of dependent values negative
             diagonals = positive_part(diagonal(self.covariance))
-            self.spread.variance = from_features_last(diagonals, self.axis)
-        return self.spread.variance
+            variance = from_features_last(diagonals, self.axis)
+        self.spread.variance = variance
+        return variance
 
     def joint_covariance(self) -> Array:
         """Return the covariance ``batch + [d, d]``, even where it is not propagated."""
@@ -196,7 +200,7 @@ class Gaussian:
             block = self.step.between_features(self, rows, columns)
             if block is not None:
                 return block
-        return self.joint_covariance()[..., rows, :][..., columns]
+        return self.joint_covariance()[..., rows, columns]
 
     def gaussian(self) -> Gaussian:
         """Return the value itself: its moments are known."""

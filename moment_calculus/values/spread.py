@@ -89,14 +89,14 @@ Lazy = Array | Callable[[], Array] | None
 class Spread:
     """Variance and covariances of a value, each computed when it is first needed."""
 
-    # variance: of the value's shape; may be omitted beside a covariance. covariance:
-    # batch + [d, d] over the feature axis, or a callable that computes it; None if it is
-    # not known. propagated: whether it is propagated; in diagonal mode it may be known for
-    # covariances of slices alone.
+    # variance: of the value's shape, or a callable that computes it without the covariance if
+    # that can be; may be omitted beside a covariance. covariance: batch + [d, d] over the
+    # feature axis, or a callable that computes it; None if it is not known. propagated: whether
+    # it is propagated; in diagonal mode it may be known for covariances of slices alone.
     __slots__ = ("covariance", "propagated", "variance")
 
     def __init__(
-        self, variance: Array | None = None, covariance: Lazy = None, propagated: bool = True
+        self, variance: Lazy = None, covariance: Lazy = None, propagated: bool = True
     ) -> None:
         self.variance, self.covariance = variance, covariance
         self.propagated = propagated and covariance is not None

@@ -18,11 +18,11 @@ from moment_calculus.operations.elementwise.sums import Sum
 from moment_calculus.operations.elementwise.unary import is_value, scale_shift, shape_of
 from moment_calculus.operations.shapes.moves import Moved, is_same
 from moment_calculus.operations.shapes.reshaping import broadcast, narrow
-from moment_calculus.values import Deferred, Gaussian, Value
+from moment_calculus.values import Deferred, Gaussian, Value, elementwise_covariance
 from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.deferred import as_function
 from moment_calculus.values.protocols import MapStep
-from moment_calculus.values.spread import broadcast_shape
+from moment_calculus.values.spread import broadcast_shape, overlap
 from moment_calculus.values.step import Product, Step
 
 
@@ -35,6 +35,31 @@ def _is_curved(value: Gaussian) -> bool:
     """Whether a value is linear in none of its inputs, as a softmax of logits."""
     step = value.step
     return step.nonlinear or 0 < len(step.inputs) == len(step.factors(value))
+
+
+def repeats_a_factor(first: Gaussian, second: Gaussian) -> bool:
+    """Whether one factor was made by products with a value like the other factor."""
+    if not overlap(first, second):
+        return False
+    return _comes_from(first, second) or _comes_from(second, first)
+
+
+def _comes_from(value: Gaussian, factor: Gaussian) -> bool:
+    before_maps = lambda part, _: not part.step.assumes_independence  # noqa: E731
+    return any(
+        _alike(part, factor)
+        for ancestor in ancestors(value, before_maps)
+        if isinstance(ancestor.step, Product)
+        for part in ancestor.step.inputs
+    )
+
+
+def _alike(first: Gaussian, second: Gaussian) -> bool:
+    """Whether two values depend on the same sites and are known to be correlated."""
+    if first.sites != second.sites or first.shape != second.shape:
+        return False
+    covariance = elementwise_covariance(first, second)
+    return covariance is not None and value_range(covariance) not in (None, (0.0, 0.0))
 
 
 def is_positive(value: Any) -> bool:

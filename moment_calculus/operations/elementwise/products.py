@@ -16,7 +16,6 @@ from typing import Any
 
 from moment_calculus.errors import OR_DRAW, DependenceWarning, UnsupportedMoments, warn_user
 from moment_calculus.functions.base import Activation
-from moment_calculus.functions.combinators import value_range
 from moment_calculus.functions.integrated import Integrated
 from moment_calculus.functions.pairs.mehler import Operand, elementwise_product, function_covariance
 from moment_calculus.functions.table import activation
@@ -44,6 +43,7 @@ from moment_calculus.operations.elementwise.factors import (
     joint_of,
     positive_joint,
     ratio_bounds,
+    repeats_a_factor,
 )
 from moment_calculus.operations.elementwise.joint import of_joint
 from moment_calculus.operations.elementwise.sums import (
@@ -73,7 +73,6 @@ from moment_calculus.values import (
     features_last,
 )
 from moment_calculus.values.ancestry import (
-    ancestors,
     branches_of,
     combine_branches,
     from_vector_parts,
@@ -123,7 +122,22 @@ class _RescaledProduct(OfOneSource, FunctionOfSeveral, Rewritable):
         return outer(last, last) * self.source.joint_covariance()
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
-        return from_vector_parts(multiply_gaussians, *self.source.step.inputs)
+        """Return the product of the factors as vectors, with the variance that is known."""
+        source = from_vector_parts(_multiply_jointly, *self.source.step.inputs)
+        return None if source is None else _rescaled(source, self.ratio, value.variance)
+
+
+def _rescaled(product: Gaussian, ratio: Array, variance: Array) -> Gaussian:
+    """Return a product with other standard deviations, by their ratio."""
+    step = _RescaledProduct(product, ratio)
+    return Gaussian(
+        product.mean,
+        Spread(variance, step.covariance, product.has_covariance),
+        step,
+        axis=product.axis,
+        ties=product.ties,
+        propagation=product.propagation,
+    )
 
 
 def with_exact_variance(product: Gaussian, first: Gaussian, second: Gaussian) -> Gaussian:
@@ -143,40 +157,7 @@ def with_exact_variance(product: Gaussian, first: Gaussian, second: Gaussian) ->
     xp = namespace(variance)
     ratio = safe_scale(variance) / safe_scale(of_gaussians)
     ratio = xp.where(of_gaussians > TINY_VARIANCE, ratio, xp.ones_like(ratio))
-    step = _RescaledProduct(product, ratio)
-    return Gaussian(
-        product.mean,
-        Spread(variance, step.covariance, product.has_covariance),
-        step,
-        axis=product.axis,
-        ties=product.ties,
-        propagation=product.propagation,
-    )
-
-
-def repeats_a_factor(first: Gaussian, second: Gaussian) -> bool:
-    """Whether one factor was made by products with a value like the other factor."""
-    if not overlap(first, second):
-        return False
-    return _comes_from(first, second) or _comes_from(second, first)
-
-
-def _comes_from(value: Gaussian, factor: Gaussian) -> bool:
-    before_maps = lambda part, _: not part.step.assumes_independence  # noqa: E731
-    return any(
-        _alike(part, factor)
-        for ancestor in ancestors(value, before_maps)
-        if isinstance(ancestor.step, Product)
-        for part in ancestor.step.inputs
-    )
-
-
-def _alike(first: Gaussian, second: Gaussian) -> bool:
-    """Whether two values depend on the same sites and are known to be correlated."""
-    if first.sites != second.sites or first.shape != second.shape:
-        return False
-    covariance = elementwise_covariance(first, second)
-    return covariance is not None and value_range(covariance) not in (None, (0.0, 0.0))
+    return _rescaled(product, ratio, variance)
 
 
 def _function(value: Gaussian) -> tuple[Gaussian, Activation]:
@@ -187,11 +168,21 @@ def _function(value: Gaussian) -> tuple[Gaussian, Activation]:
     return base, with_rule_book(base, function)
 
 
+class _Remembered(Operand):
+    """An operand of several covariances, whose coefficients are computed once."""
+
+    def hermite(self, order: int) -> Array:
+        """Return the Hermite coefficients, [order, ..., d]."""
+        if order not in self.__dict__:
+            self.__dict__[order] = super().hermite(order)
+        return self.__dict__[order]
+
+
 def _squared_deviation(operand: Operand, centre: Array) -> Operand:
     """Return (f(x) − E f)² of f(x)."""
     function = operand.activation
     square = Integrated(lambda x: (function(x) - centre) ** 2, getattr(function, "knots", (0.0,)))
-    return Operand(square, operand.mean, operand.variance)
+    return _Remembered(square, operand.mean, operand.variance)
 
 
 def _variances(first: Gaussian, second: Gaussian) -> tuple[Array, Array] | None:
@@ -203,7 +194,7 @@ def _variances(first: Gaussian, second: Gaussian) -> tuple[Array, Array] | None:
     between = elementwise_covariance(x, y)
     if between is None:
         return None
-    one, two = Operand(f, x.mean, x.variance), Operand(g, y.mean, y.variance)
+    one, two = _Remembered(f, x.mean, x.variance), _Remembered(g, y.mean, y.variance)
     bends = [_squared_deviation(part, value.mean) for part, value in ((one, first), (two, second))]
     plain, second_bent, first_bent, both = (
         function_covariance(left, right, between, ORDER, elementwise_product)
@@ -225,6 +216,11 @@ class _Product(Product, KnowsLags, Rewritable, Switched):
     componentwise: bool
     drops_covariance: bool = False
     exact: LognormalProduct | None = None  # of factors of which one is an exponential
+
+    @property
+    def is_of_gaussians(self) -> bool:
+        """Return whether the variance is that of jointly Gaussian factors."""
+        return self.exact is None and not self.drops_covariance
 
     def factors(self, value: Gaussian) -> tuple[int, ...]:
         """Return the index of the smaller factor, which may be a scale of the other."""
@@ -347,6 +343,17 @@ def _multiply_narrow(left: Gaussian, right: Gaussian) -> Gaussian | None:
 
 def multiply_exactly(left: Gaussian, right: Gaussian) -> Gaussian:
     """Multiply two Gaussians exactly, whatever the rule book says; raise if unknown."""
+    first, second, _ = aligned(left, right)
+    product = _multiply_jointly(first, second)
+    is_known = isinstance(product.step, _Product) and product.step.is_of_gaussians
+    return with_exact_variance(product, first, second) if is_known else product
+
+
+def _multiply_jointly(left: Gaussian, right: Gaussian) -> Gaussian:
+    """Multiply two Gaussians with the exact mean, and the variance of jointly Gaussian factors.
+
+    That of an exponential and a Gaussian is exact.
+    """
     first, second, axis = aligned(left, right)
     cross = elementwise_covariance(first, second)
     if cross is None:
@@ -366,7 +373,7 @@ def multiply_exactly(left: Gaussian, right: Gaussian) -> Gaussian:
     shared = bool(overlap(first, second))
     exact = LognormalProduct.of(first, second) if shared else None
     step = _Product((first, second), are_of_one_value(first, second), exact=exact)
-    product = Gaussian(
+    return Gaussian(
         first.mean * second.mean + cross,
         Spread(
             _product_variance(first, second, cross) if exact is None else exact.variance,
@@ -378,7 +385,6 @@ def multiply_exactly(left: Gaussian, right: Gaussian) -> Gaussian:
         ties=ties_of(first, second),
         propagation=first.propagation,
     )
-    return product if exact else with_exact_variance(product, first, second)
 
 
 def multiply_without_covariance(left: Gaussian, right: Gaussian) -> Gaussian:

@@ -36,7 +36,13 @@ from moment_calculus.values import (
     cross_covariance,
     elementwise_covariance,
 )
-from moment_calculus.values.ancestry import combine_branches, from_vector_parts, is_rearranged
+from moment_calculus.values.ancestry import (
+    ancestors,
+    combine_branches,
+    from_vector_parts,
+    is_rearranged,
+)
+from moment_calculus.values.covariances import elements_of
 from moment_calculus.values.lags import Along, Pairs, pairs_of_terms
 from moment_calculus.values.protocols import KnowsLags, Rewritable, Switched
 from moment_calculus.values.spread import broadcast_shape, overlap
@@ -146,7 +152,10 @@ def try_add(
         covariance = partial(_covariance_of_sum, left, right, cross)
         # without a covariance, if none is needed for the variances of the terms
         have_variances = left.spread.variance is not None and right.spread.variance is not None
-        variance = left.variance + right.variance if have_variances and not shared else None
+        if shared:
+            variance = partial(_variance_of_dependent, left, right, cross)
+        elif have_variances:
+            variance = left.variance + right.variance
     else:
         cross = elementwise_covariance(left, right) if shared else 0.0
         if cross is None:
@@ -168,6 +177,15 @@ def _covariance_of_sum(left: Gaussian, right: Gaussian, cross: Any = NotImplemen
         cross = _cross_or_none(left, right)
     both = 0.0 if cross is None else cross + transpose(cross)
     return left.joint_covariance() + right.joint_covariance() + both
+
+
+def _variance_of_dependent(left: Gaussian, right: Gaussian, cross: Array) -> Array | None:
+    """Return the variance of a sum without its covariance; None where it may not fit that."""
+    bends = any(part.step.nonlinear for term in (left, right) for part in ancestors(term))
+    if bends or not left.propagation.has_full_covariance:
+        return None
+    total = left.variance + right.variance + 2 * elements_of(cross, left)
+    return positive_part(total)  # rounding may leave it negative
 
 
 def _cross_or_none(left: Gaussian, right: Gaussian) -> Array | None:
