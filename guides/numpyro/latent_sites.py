@@ -18,6 +18,7 @@ from numpyro.ops.provenance import eval_provenance
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_guides.families.mean_field import LatentSite, initial_noise_scale, varying_support_error
+from moment_guides.numpyro.scales import shared_noise
 
 
 def is_latent(site: dict) -> bool:
@@ -203,7 +204,8 @@ def _noise(fn: Any, shape: tuple[int, ...], key: Any) -> jax.Array:
     limit = initial_noise_scale(fn.event_dim, shape)
     if limit == 0:
         return jnp.zeros(shape)
-    noise = jax.random.normal(key, shape)
+    noise = shared_noise(shape, key)
+    noise = jax.random.normal(key, shape) if noise is None else jnp.asarray(noise)
     try:
         variance = jnp.broadcast_to(fn.variance, shape)
     except (NotImplementedError, ValueError):

@@ -98,7 +98,7 @@ class FastNormal(dist.Normal):
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         """Return draws [*sample_shape, *batch], the same as those of ``Normal``."""
-        noise = _shared_noise((*sample_shape, *self.batch_shape), key, self.loc, self.scale)
+        noise = shared_noise((*sample_shape, *self.batch_shape), key, self.loc, self.scale)
         if noise is None:
             return super().sample(key, sample_shape)
         return jnp.asarray(np.asarray(self.loc) + noise * np.asarray(self.scale))
@@ -113,13 +113,13 @@ class FastMultivariateNormal(dist.MultivariateNormal):
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         """Return draws [*sample_shape, d], the same as those of ``MultivariateNormal``."""
-        noise = _shared_noise((*sample_shape, *self.event_shape), key, self.loc, self.scale_tril)
+        noise = shared_noise((*sample_shape, *self.event_shape), key, self.loc, self.scale_tril)
         if noise is None:
             return super().sample(key, sample_shape)
         return jnp.asarray(np.asarray(self.loc) + noise @ np.asarray(self.scale_tril).T)
 
 
-def _shared_noise(shape: tuple[int, ...], key: Any, *parameters: Any) -> np.ndarray | None:
+def shared_noise(shape: tuple[int, ...], key: Any, *parameters: Any) -> np.ndarray | None:
     """Return standard normal draws that all shapes share; None for many, or inside a program."""
     size = math.prod(shape)
     is_concrete = all(map(_is_concrete, (key, *parameters)))

@@ -27,6 +27,7 @@ from moment_inference.optimisation import (
     minimiser,
 )
 from numpyro_moments.evaluation.arguments import checked
+from numpyro_moments.evaluation.small_operations import small_operations_by_numpy
 from numpyro_moments.fitting.flat_loss import FlatLoss, multiplied_start
 from numpyro_moments.fitting.gradients import GradientTrainer
 from numpyro_moments.fitting.joint import joint_loss
@@ -228,6 +229,7 @@ class NumPyroFitTask(Problem):
         program = Program(self.trained_model, self.guide, *data, fit.params)
         return joint_loss(program, self.objective, fit)
 
+    @small_operations_by_numpy()
     def _started(self) -> tuple[NumPyroFitTask, list[Any]]:
         """Return the task with its SVI, and the initial state of every restart."""
         options = self.options
@@ -259,7 +261,7 @@ class NumPyroFitTask(Problem):
         return self.run(trainer, Course(), lambda kept: arrays_in(trainer.named(kept)))
 
     def _by_curvature(self, state: Any) -> Fit:
-        with compilation():
+        with compilation(), small_operations_by_numpy():
             trainer = _minimiser(self, state)
         return self.run(trainer, trainer.outcome, lambda kept: arrays_in(trainer.values_at(kept)))
 

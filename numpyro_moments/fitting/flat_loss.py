@@ -184,25 +184,29 @@ class FlatLoss:
 
     def two_values(self, params: dict[str, Any]) -> tuple[float, float]:
         """Return two values of the loss, which differ if it depends on the random key."""
-        flat, unravel = ravel_pytree(params)
         keys = jax.random.split(self.key)
         try:
-            one, other = (self._value_and_grad(flat, unravel, key)[0] for key in keys)
+            one, other = self._values(params, keys)
         except LOOKS_AT_NUMBERS:
             self.__dict__["_data"] = [], Fixed(self.program[2:4])
             for made in ("programs", "_inputs"):
                 self.__dict__.pop(made)
-            one, other = (self._value_and_grad(flat, unravel, key)[0] for key in keys)
+            one, other = self._values(params, keys)
         return float(one), float(other)
+
+    def _values(self, params: dict[str, Any], keys: Any) -> list[Any]:
+        flat, unravel = ravel_pytree(params)
+        name = self.name_of(params)
+        return [self._value_and_grad(flat, unravel, key, name)[0] for key in keys]
 
     def name_of(self, params: Any) -> Hashable:
         """Return what programs depend on beside their owners: the structures of their arguments."""
         leaves, structure = jax.tree.flatten(params)
         return structure, tuple(map(jax.typeof, leaves)), self._data[1].structure
 
-    def _value_and_grad(self, flat: Any, unravel: Callable, key: Any) -> tuple[Any, Any]:
+    def _value_and_grad(self, flat: Any, unravel: Callable, key: Any, name: Hashable) -> Any:
         function = jax.value_and_grad(lambda at, key, data: self.loss(unravel(at), key, data))
-        name = "value and gradient", self.name_of(unravel(flat))
+        name = "value and gradient", name
         return self.programs.run(name, function, flat, key, self._inputs, runs=self.runs)
 
     def objective(self, flat: jax.Array, unravel: Callable) -> DeterministicLoss:
@@ -214,7 +218,8 @@ class FlatLoss:
         units = lambda x: ravel_pytree(self._units(unravel(x)))[0]  # noqa: E731
 
         def value_and_gradient(point: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient = self._value_and_grad(jnp.asarray(point, dtype), unravel, self.key)
+            flat = jnp.asarray(point, dtype)
+            value, gradient = self._value_and_grad(flat, unravel, self.key, name)
             return float(value), np.asarray(gradient, np.float64)
 
         def hessian_product(point: np.ndarray, direction: np.ndarray) -> np.ndarray:
@@ -270,14 +275,12 @@ def _scale_mask(params: dict[str, Any]) -> np.ndarray:
     """Return which components of the flat parameters belong to scales."""
     locations = locations_by_scale(params)
 
-    def mask(leaf: Any, is_scale: bool) -> jax.Array:
-        return jnp.full(jnp.shape(leaf), is_scale)
-
-    masks = {
-        name: jax.tree.map(partial(mask, is_scale=name in locations), part)
-        for name, part in params.items()
-    }
-    return np.asarray(ravel_pytree(masks)[0])
+    return np.concatenate(
+        [
+            np.zeros(0, bool),
+            *[np.full(size, name in locations) for name, size in _sizes(params).items()],
+        ]
+    )
 
 
 def locations_by_scale(params: dict[str, Any]) -> dict[str, str]:

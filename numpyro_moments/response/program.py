@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -34,6 +35,7 @@ from moment_inference.optimisation import DeterministicLoss, minimiser, scale_by
 from moment_inference.response import Data
 from numpyro_moments.draws.model import NumPyroModel
 from numpyro_moments.evaluation.arguments import Precision, in_jax
+from numpyro_moments.evaluation.small_operations import small_operations_by_numpy
 from numpyro_moments.fitting.flat_loss import FlatLoss, locations_by_scale
 from numpyro_moments.fitting.storing import parameters_of, sampled_sites
 from numpyro_moments.likelihoods.structure import random_leaves, random_parameters, stripped
@@ -181,7 +183,7 @@ class TrainedProgram:
         """Return a program at its trained parameters."""
         model, guide, *given = program
         precision = Precision.of(program.parameters, float64)
-        with precision():
+        with precision(), small_operations_by_numpy():
             svi = SVI(model, guide, Adam(1.0), loss=objective)
             args, kwargs, params = in_jax(tuple(given), precision.double)
             known = trainings.flattened(parameters_of(model, guide, args, kwargs))
@@ -242,11 +244,15 @@ class TrainedProgram:
         with self.precision():
             return sampled_sites(*self.program.of_model)
 
-    def context(self) -> Any:
+    @contextmanager
+    def context(self) -> Iterator[None]:
+        """Open the context with the precision of the parameters, without small compilations."""
+        with self.precision(), small_operations_by_numpy():
+            yield
+
+    def evaluation(self) -> Any:
         """Return the context with the precision of the parameters."""
         return self.precision()
-
-    evaluation = context
 
     def array(self, values: Any) -> jax.Array:
         """Return numbers as a JAX array in the precision of the parameters."""
