@@ -11,7 +11,7 @@ import math
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -185,6 +185,7 @@ class Scaled(PreimagesFromParts, Activation):
     shift: Any
     policy: RecognitionPolicy  # whether f may be evaluated at fixed points
     traced_are_positive: bool = False  # whether arrays without values are taken as positive
+    has_log_zeros: bool = False  # whether the shift is −∞ somewhere
     name = "scaled"
 
     def __call__(self, x: Array) -> Array:
@@ -244,7 +245,7 @@ class Scaled(PreimagesFromParts, Activation):
         """Return the function with its arrays rearranged."""
         scale, shift = (_constant_moved(part, move, shape) for part in (self.scale, self.shift))
         inner = with_arrays_moved(self.inner, move, shape)
-        return Scaled(inner, scale, shift, self.policy, self.traced_are_positive)
+        return replace(self, inner=inner, scale=scale, shift=shift)
 
 
 def not_negative(constant: Any) -> Any:

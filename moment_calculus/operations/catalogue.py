@@ -19,7 +19,7 @@ from moment_calculus.operations.dropout.one_hot import one_hot
 from moment_calculus.operations.elementwise import elementary
 from moment_calculus.operations.elementwise.choices import *
 from moment_calculus.operations.elementwise.elementary import *
-from moment_calculus.operations.elementwise.logarithms import log
+from moment_calculus.operations.elementwise.logarithms import log, log_add_exp
 from moment_calculus.operations.elementwise.products import *
 from moment_calculus.operations.elementwise.sums import *
 from moment_calculus.operations.elementwise.unary import *

@@ -52,6 +52,7 @@ class Affine(OfOneSource, KnowsLags, Rewritable, Switched):
 
     scale: Any  # number, or array that broadcasts to the shape of x; so is the shift
     shift: Any
+    has_log_zeros: bool = False  # whether the shift is −∞ somewhere
     componentwise = True
 
     @property

@@ -9,7 +9,6 @@ inference with a deterministic objective).
 from __future__ import annotations
 
 import functools
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -47,9 +46,8 @@ class HeldDraws:
 
     @property
     def next_number(self) -> int:
-        """Return how many draws may be enough, at least twice as many."""
-        times = 1e9 if not math.isfinite(self.error) else self.error / CLOSE_ENOUGH
-        return min(self.number << max(1, math.ceil(math.log2(max(times, 1.0)))), MOST)
+        """Return how many draws to take next; their error is found anew."""
+        return min((2 if self.error <= 2 * CLOSE_ENOUGH else 4) * self.number, MOST)
 
     def __str__(self) -> str:
         """Describe the draws in words."""

@@ -193,6 +193,8 @@ def test_the_number_grows_with_the_error():
     few = held_draws.HeldDraws(("y",), 256, 0.35)
     assert not few.is_enough
     assert few.next_number == 1024
+    assert held_draws.HeldDraws(("y",), 256, 0.15).next_number == 512
+    assert held_draws.HeldDraws(("y",), 256, float("nan")).next_number == 1024
     assert held_draws.HeldDraws(("y",), 256, 0.05).is_enough
     assert held_draws.HeldDraws(("y",), held_draws.MOST, 1.0).is_enough
     assert "too few" in str(few)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -137,8 +137,21 @@ def _filled(mask: Array, value: Value, filling: Any) -> Value:
     xp = namespace(mask)
     like = value.at_mean
     one, zero = xp.ones_like(like[(0,) * like.ndim]), xp.zeros_like(like[(0,) * like.ndim])
-    filling = filling if hasattr(filling, "shape") else zero + filling
-    return scale_shift(value, xp.where(mask, zero, one), xp.where(mask, filling, zero))
+    shift = filling if hasattr(filling, "shape") else zero + filling
+    result = scale_shift(value, xp.where(mask, zero, one), xp.where(mask, shift, zero))
+    is_log_zero = isinstance(filling, int | float) and filling == -math.inf
+    return _with_log_zeros(result) if is_log_zero else result
+
+
+def _with_log_zeros(value: Any) -> Any:
+    """Note of a new affine function that some elements are −∞, which a traced shift hides."""
+    if isinstance(value, Gaussian):
+        value.step = replace(value.step, has_log_zeros=True)  # type: ignore[type-var]
+        return value
+    source, move = value._derived_from
+    value.function = replace(value.function, has_log_zeros=True)
+    value._derived_from = source, lambda part: _with_log_zeros(move(part))
+    return value
 
 
 MAXIMUM = register_replaceable("maximum")

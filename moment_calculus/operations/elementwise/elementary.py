@@ -44,13 +44,13 @@ from moment_calculus.operations.elementwise.factors import (
 )
 from moment_calculus.operations.elementwise.joint import of_joint
 from moment_calculus.operations.elementwise.normal_probabilities import normal_deviation
-from moment_calculus.operations.elementwise.sums import add, subtract
+from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import apply, exponential_parts, scale_shift
 from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.deferred import unscaled
 from moment_calculus.values.step import Product
 
-__all__ = ["UNSUPPORTED", "array_power", "exponential", "log_add_exp", "power", "raise_unsupported"]
+__all__ = ["UNSUPPORTED", "array_power", "exponential", "power", "raise_unsupported"]
 
 HARMLESS = 1.0  # above this level x^(−p), √x and log x are no steeper than the clip itself
 
@@ -166,11 +166,6 @@ def log1p(value: Value) -> Value:
     ends = _end(bounds.low, math.log), _end(bounds.high, math.log)
     plain = PositiveFunction(lambda x: namespace(x).log1p(x), ends, source.bounds.open_ended)
     return source.then(plain)
-
-
-def log_add_exp(left: Any, right: Any) -> Value:
-    """Return log(eˣ + eʸ) as y + softplus(x − y), with the moments of jointly Gaussian operands."""
-    return add(apply(activation("softplus"), subtract(left, right)), right)
 
 
 def log_normal_cdf(value: Value) -> Value:

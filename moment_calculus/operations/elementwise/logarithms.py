@@ -1,15 +1,19 @@
-"""Logarithms of vectors that are no Gaussians: of softmaxes, simplexes, and what was stacked."""
+"""Logarithms of two exponentials' sum, and of vectors that are no Gaussians, such as simplexes."""
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from moment_calculus.functions.combinators import Scaled, value_range
 from moment_calculus.functions.table import activation
-from moment_calculus.numerics.arrays import constants
+from moment_calculus.numerics.arrays import constants, namespace
 from moment_calculus.operations.elementwise import elementary
-from moment_calculus.operations.elementwise.sums import subtract
+from moment_calculus.operations.elementwise.choices import pick_components
+from moment_calculus.operations.elementwise.sums import Sum, add, subtract
 from moment_calculus.operations.elementwise.unary import apply
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
@@ -18,6 +22,9 @@ from moment_calculus.operations.shapes.indexing import unstacked
 from moment_calculus.operations.shapes.moves import Moved
 from moment_calculus.operations.shapes.sticks import logits_of_sticks
 from moment_calculus.values import Deferred, Gaussian, Value
+from moment_calculus.values.elementwise import Affine
+
+FINITE, UNKNOWN, CERTAIN = range(3)  # whether elements of an operand are −∞
 
 
 def log(value: Any) -> Any:
@@ -52,3 +59,42 @@ def _log_of_simplex(logits: Gaussian) -> Value:
     own = constants(rest + np.eye(size + 1, size), logits.mean)
     logs = linear(apply(activation("logsigmoid"), logits), own)
     return subtract(logs, linear(logits, constants(rest, logits.mean)))
+
+
+def log_add_exp(left: Any, right: Any) -> Value:
+    """Return log(eˣ + eʸ) as y + softplus(x − y), with the moments of jointly Gaussian operands.
+
+    Elements that are −∞, the logarithm of zero, go to x, whose softplus is then 0.
+    """
+    of_left, of_right = map(_log_zeros, (left, right))
+    if of_right > of_left:
+        left, right = right, left
+    elif of_right == CERTAIN and left.shape == right.shape:
+        last = right.at_mean == -math.inf
+        select = partial(namespace(last).where, last)
+        left, right = (pick_components(select, both) for both in ([right, left], [left, right]))
+    return add(apply(activation("softplus"), subtract(left, right)), right)
+
+
+def _log_zeros(operand: Any) -> int:
+    """Return whether elements of a value, an array or a number are −∞."""
+    if isinstance(operand, Gaussian):
+        step = operand.step
+        inside = step.inputs if isinstance(step, Affine | Moved | Sum) else ()
+        own = _of_shift(step) if isinstance(step, Affine) else FINITE
+        return max([own, *map(_log_zeros, inside)])
+    if not isinstance(operand, Deferred):
+        return _of_array(operand)
+    if not isinstance(operand.function, Scaled):
+        return FINITE
+    return max(_of_shift(operand.function), _log_zeros(operand.of(operand.function.inner)))
+
+
+def _of_shift(function: Affine | Scaled) -> int:
+    return CERTAIN if function.has_log_zeros else _of_array(function.shift)
+
+
+def _of_array(array: Any) -> int:
+    if (known := value_range(array)) is None:
+        return UNKNOWN
+    return CERTAIN if known[0] == -math.inf else FINITE
