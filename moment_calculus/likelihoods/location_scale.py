@@ -47,9 +47,10 @@ from moment_calculus.operations.elementwise.drivers import (
 from moment_calculus.operations.elementwise.factors import positive_joint
 from moment_calculus.operations.elementwise.sums import aligned, subtract
 from moment_calculus.operations.elementwise.unary import apply, is_value, scale_shift, shape_of
-from moment_calculus.operations.shapes.reshaping import broadcast
+from moment_calculus.operations.shapes.reshaping import broadcast, narrow
 from moment_calculus.values import Deferred, Gaussian, elementwise_covariance
 from moment_calculus.values.spread import broadcast_shape, overlap
+from moment_calculus.values.weighted import under_weight
 
 SMALL_SCALE_SHARE = 1e-9  # share of an expectation that may come from scales close to zero
 
@@ -279,7 +280,7 @@ def normal(value: Any, loc: Any, scale: Any) -> Array:
     if found is not None and jointly_gaussian and not is_not_gaussian(found[0]):
         base, rate, factor = found
         warn_if_infinite(base)
-        return _exponential_scale(residual, scale_shift(base, rate).gaussian(), factor)
+        return _exponential_scale(residual, base, rate, factor)
     parts = _link_of(scale) if jointly_gaussian else None
     if parts is not None and not is_not_gaussian(parts[0]):
         shape = broadcast_shape(shape_of(residual), scale.shape)
@@ -313,15 +314,31 @@ def _moments(residual: Any) -> tuple[Array, Any]:
     return residual.mean, residual.variance
 
 
-def _exponential_scale(residual: Any, driver: Gaussian, factor: Any) -> Array:
-    """Return E[log N] for scale = factor · exp(h), by completing the square."""
+def _exponential_scale(residual: Any, base: Gaussian, rate: float, factor: Any) -> Array:
+    """Return E[log N] for scale = factor · exp(h), h = rate · base, by completing the square."""
+    driver = scale_shift(base, rate).gaussian()
+    shifted, variance, log_mass = _moments_under_weight(residual, base, rate)
+    weight = infinite_where_capped(capped_exp(2 * (driver.variance - driver.mean) + log_mass))
+    squared = product_or_zero(shifted * shifted + variance, weight / factor**2)
+    return -0.5 * (LOG_2PI + squared) - driver.mean - log(factor)
+
+
+def _moments_under_weight(
+    residual: Any, base: Gaussian, rate: float
+) -> tuple[Array, Any, Array | float]:
+    """Return mean and variance of the residual under e^{−2h}, and what tails add to log E e^{−2h}.
+
+    Exact for what is computed from Gaussians by rules that are exact, if h is one number.
+    """
+    weighted = None
+    if is_value(residual):
+        weighted = under_weight(residual.gaussian(), narrow(base), -2 * rate)
+    if weighted is not None:
+        return weighted.mean, weighted.variance, 0.0
+    driver = scale_shift(base, rate).gaussian()
     mean, variance, covariance = _moments_with_driver(residual, driver)
     tail = tail_of(driver, residual, rate=-2.0)
-    shifted = mean - 2 * covariance + tail.mean  # the mean of r under the weight exp(−2h)
-    exponent = 2 * (driver.variance - driver.mean) + tail.log_mass
-    weight = infinite_where_capped(capped_exp(exponent)) / factor**2
-    squared = product_or_zero(shifted * shifted + (variance + tail.variance), weight)
-    return -0.5 * (LOG_2PI + squared) - driver.mean - log(factor)
+    return mean - 2 * covariance + tail.mean, variance + tail.variance, tail.log_mass
 
 
 def _moments_with_driver(residual: Any, driver: Gaussian) -> tuple[Array, Any, Any]:

@@ -137,6 +137,10 @@ class Affine(OfOneSource, KnowsLags, Rewritable, Switched):
         change = lambda part: apply(affine(part, self.scale, self.shift))  # noqa: E731
         return function_first(self.source, change)
 
+    def again(self, value: Gaussian, inputs: tuple[Gaussian, ...]) -> Gaussian:
+        """Return the affine image of another x."""
+        return affine(*inputs, self.scale, self.shift)
+
     def branches(self, value: Gaussian, input_branches: Any) -> Any:
         """Return the branches of x, scaled and shifted."""
         change = lambda branch: affine_of_any(branch, self.scale, self.shift)  # noqa: E731
@@ -207,6 +211,10 @@ class Applied(KnowsLags, Rewritable):
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
         """Return x."""
         return self.function[:1]
+
+    def again(self, value: Gaussian, inputs: tuple[Gaussian, ...]) -> Gaussian:
+        """Return the function of another x."""
+        return apply_activation(*inputs, self.function[1])
 
     @property
     def drops_covariance(self) -> bool:  # type: ignore[override]

@@ -265,6 +265,15 @@ class Step:
         linear = self.identity or self.affine is not None
         return () if linear else tuple(range(len(self.inputs)))
 
+    def again(self, value: Any, inputs: tuple[Any, ...]) -> Any:
+        """The value computed from other inputs of the same shapes; None if the step cannot.
+
+        Args:
+            value: the value of this step.
+            inputs: values in the place of its inputs.
+        """
+        return None
+
     def entries(self, value: Any) -> Entries | None:
         """The entries of a latent site that are the components; None if they are no such entries.
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from moment_calculus.errors import OR_DRAW, DependenceWarning, UnsupportedMoments, warn_user
 from moment_calculus.functions.base import Activation
-from moment_calculus.functions.integrated import Integrated
-from moment_calculus.functions.pairs.mehler import Operand, elementwise_product, function_covariance
+from moment_calculus.functions.pairs.deviations import RememberedOperand, squared_deviation
+from moment_calculus.functions.pairs.mehler import elementwise_product, function_covariance
 from moment_calculus.functions.table import activation
 from moment_calculus.numerics.arrays import (
     TINY_VARIANCE,
@@ -117,6 +117,9 @@ class _RescaledProduct(OfOneSource, FunctionOfSeveral, Rewritable):
     def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int:
         return axis
 
+    def again(self, value: Gaussian, inputs: tuple[Gaussian, ...]) -> Gaussian:
+        return inputs[0]  # which has its exact variance
+
     def covariance(self) -> Array:
         last = features_last(self.ratio, self.source.axis)
         return outer(last, last) * self.source.joint_covariance()
@@ -168,23 +171,6 @@ def _function(value: Gaussian) -> tuple[Gaussian, Activation]:
     return base, with_rule_book(base, function)
 
 
-class _Remembered(Operand):
-    """An operand of several covariances, whose coefficients are computed once."""
-
-    def hermite(self, order: int) -> Array:
-        """Return the Hermite coefficients, [order, ..., d]."""
-        if order not in self.__dict__:
-            self.__dict__[order] = super().hermite(order)
-        return self.__dict__[order]
-
-
-def _squared_deviation(operand: Operand, centre: Array) -> Operand:
-    """Return (f(x) − E f)² of f(x)."""
-    function = operand.activation
-    square = Integrated(lambda x: (function(x) - centre) ** 2, getattr(function, "knots", (0.0,)))
-    return _Remembered(square, operand.mean, operand.variance)
-
-
 def _variances(first: Gaussian, second: Gaussian) -> tuple[Array, Array] | None:
     """Return the exact variance of a product of functions of jointly Gaussian x and y.
 
@@ -194,8 +180,8 @@ def _variances(first: Gaussian, second: Gaussian) -> tuple[Array, Array] | None:
     between = elementwise_covariance(x, y)
     if between is None:
         return None
-    one, two = _Remembered(f, x.mean, x.variance), _Remembered(g, y.mean, y.variance)
-    bends = [_squared_deviation(part, value.mean) for part, value in ((one, first), (two, second))]
+    one, two = RememberedOperand(f, x.mean, x.variance), RememberedOperand(g, y.mean, y.variance)
+    bends = [squared_deviation(part, value.mean) for part, value in ((one, first), (two, second))]
     plain, second_bent, first_bent, both = (
         function_covariance(left, right, between, ORDER, elementwise_product)
         for left, right in ((one, two), (one, bends[1]), (bends[0], two), (bends[0], bends[1]))
@@ -231,8 +217,7 @@ class _Product(Product, KnowsLags, Rewritable, Switched):
         if self.exact is not None:
             return self.exact.covariance()
         first, second = self.inputs
-        mean_x = features_last(first.mean, first.axis)
-        mean_y = features_last(second.mean, second.axis)
+        mean_x, mean_y = (features_last(part.mean, part.axis) for part in self.inputs)
         if second.independent and not overlap(first, second):
             noise = features_last(second.variance, second.axis)
             square = features_last(first.variance, first.axis) + mean_x * mean_x
@@ -270,6 +255,9 @@ class _Product(Product, KnowsLags, Rewritable, Switched):
         first, second = self.inputs
         between = value.mean - first.mean * second.mean
         return Added(first.variance * second.variance + between * between)
+
+    def again(self, value: Gaussian, inputs: tuple[Gaussian, ...]) -> Gaussian:
+        return multiply_gaussians(*inputs)
 
     def branches(self, value: Gaussian, input_branches: Any) -> Any:
         return combine_branches(self.inputs, input_branches, multiply_any)

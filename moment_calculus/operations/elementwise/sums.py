@@ -95,6 +95,9 @@ class Sum(KnowsLags, Rewritable, Switched):
         """Return the sum of the moved terms."""
         return try_add(*(move.apply_to(part, like) for part in self.inputs))
 
+    def again(self, value: Gaussian, inputs: tuple[Gaussian, ...]) -> Gaussian:
+        return add_values(*inputs).gaussian()
+
     def branches(self, value: Gaussian, input_branches: Any) -> Any:
         """Return the sums of the branches of the terms."""
         return combine_branches(self.inputs, input_branches, add_any)

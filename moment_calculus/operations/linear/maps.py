@@ -384,6 +384,13 @@ class LinearMap(MapStep, KnowsLags, Rewritable):
             return None
         return mapped_covariance(self.mapped, self.matrix, (rows, columns))
 
+    def again(self, value: Gaussian, inputs: tuple[Gaussian, ...]) -> Gaussian | None:
+        """Return the map of another x, if that alone is random."""
+        if len(inputs) > 1 or self.mapped is None:
+            return None
+        matrix = self.matrix[..., 0, :] if value.axis is None else self.matrix
+        return linear(*inputs, matrix, self.bias).gaussian()
+
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """Return scalar products of certain rows with one vector as its linear map."""
         vector, *others = self.inputs

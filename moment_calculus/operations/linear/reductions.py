@@ -158,6 +158,9 @@ class SumOverFeatures(MapStep):
         (source,) = self.inputs
         return None if source.axis is None else sum_of_positive(source, source.axis)
 
+    def again(self, value: Gaussian, inputs: tuple[Gaussian, ...]) -> Gaussian:
+        return _sum_features(*inputs)
+
     def through(self, input_index: int, cross: Array) -> Array:
         """Sum the rows of the covariance with another value."""
         return namespace(cross).sum(cross, axis=-2, keepdims=True)

@@ -6,8 +6,8 @@ r_m r_n with ℓ = log s; where r, x and ℓ are jointly Gaussian, each term is 
 under a shifted mean: E e^{b·y} r_m r_n = e^{b·μ + ½ b·V b} ((m + C b)_m (m + C b)_n + R_mn) for
 y = (x, ℓ) with mean μ, covariance V, and covariance C with r.
 
-Given x, S z is a sum of products of exponentials and Gaussians, whose moments are closed forms; x has
-the fixed points of ``shapes/dependent_sticks``.
+Given x, S z is a sum of products of exponentials and Gaussians, whose moments are closed forms; x
+has the fixed points of ``shapes/dependent_sticks``.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def expected_squared_length(residual: Any, factor: Factor) -> Array:
             sites=factor.correlation.sites,
             remedy="use DVIGuide" + OR_DRAW,
         )
-    joint = _joint(residual, factor)
+    logarithms = _logarithms(factor.scales, factor.correlation, size)
+    joint = _joint(residual, factor.coordinates, logarithms)
     mean, covariance = to_float64(joint.mean), to_float64(joint.joint_covariance())
     terms = _terms(size)
     xp, powers = namespace(mean), constants(terms.powers, mean)
@@ -94,10 +95,8 @@ def expected_squared_length(residual: Any, factor: Factor) -> Array:
     return cast_clipped(lengths, joint.mean)
 
 
-def _joint(residual: Any, factor: Factor) -> Gaussian:
+def _joint(*parts: Any) -> Gaussian:
     """Return r, the coordinates and the logarithms of the scales as one vector."""
-    size = factor.correlation.shape[-1]
-    parts = [residual, factor.coordinates, _logarithms(factor.scales, factor.correlation, size)]
     batch = broadcast_shape(*(shape_of(part)[:-1] for part in parts))
     return concatenate([_repeated(part, batch) for part in parts], -1)
 
@@ -224,12 +223,17 @@ class _Turned(Step):
 
     inputs: tuple[Gaussian, ...] = field()  # z, the coordinates, and the logarithms if random
     slopes: tuple[Array, ...]
+    logarithms: Any
 
     def through(self, input_index: int, cross: Array) -> Array:
         return self.slopes[input_index] @ cross
 
     def factors(self, value: Gaussian) -> tuple[int, ...]:
         return tuple(range(1, len(self.inputs)))
+
+    def again(self, value: Gaussian, inputs: tuple[Gaussian, ...]) -> Gaussian | None:
+        vectors, coordinates, *logarithms = inputs
+        return _turned(vectors, coordinates, *logarithms or [self.logarithms])
 
 
 def times_dependent_factor(factor: Factor, vectors: Any) -> Gaussian | None:
@@ -244,18 +248,23 @@ def times_dependent_factor(factor: Factor, vectors: Any) -> Gaussian | None:
     logarithms = _logarithms(factor.scales, factor.correlation, size)
     if len(shape_of(logarithms)) != 1 or len(factor.coordinates.shape) != 1:
         return None
+    return _turned(vectors, factor.coordinates, logarithms)
+
+
+def _turned(vectors: Gaussian, coordinates: Gaussian, logarithms: Any) -> Gaussian | None:
+    """Return S z of vectors z, of the coordinates of L, and of the logarithms of the scales."""
     try:
-        joint = _joint(vectors, factor)
+        joint = _joint(vectors, coordinates, logarithms)
     except UnsupportedMoments:  # rearranged so that covariances within each vector are not known
         return None
-    at = _at_points(factor.coordinates, logarithms)
+    at = _at_points(coordinates, logarithms)
     moments = _moments_of_product(at, to_float64(joint.mean), to_float64(joint.joint_covariance()))
     mean, covariance, *slopes = (cast_clipped(part, vectors.mean) for part in moments)
-    random = [part for part in (vectors, factor.coordinates, logarithms) if is_value(part)]
+    random = tuple(part for part in (vectors, coordinates, logarithms) if is_value(part))
     return Gaussian(
         mean,
         Spread(diagonal(covariance), covariance, vectors.propagation.has_full_covariance),
-        _Turned(tuple(random), tuple(slopes[: len(random)])),
+        _Turned(random, tuple(slopes[: len(random)]), logarithms),
         propagation=vectors.propagation,
     )
 
@@ -277,7 +286,7 @@ def _keeps(step: Moved) -> bool:
 
 
 def _moments_of_product(at: _AtPoints, mean: Array, covariance: Array) -> tuple[Array, ...]:
-    """Return the moments of S z, and its expected slopes by z, x and ℓ; of z, x, ℓ [..., 2d + k]."""
+    """Return moments and expected slopes of S z, from those of z, x and ℓ [..., 2d + k]."""
     xp, size = namespace(mean), at.rows.shape[-1]
     stop = mean.shape[-1] - size
     lean = xp.linalg.solve(at.root, covariance[..., size:stop, :size]).mT  # of z by u

@@ -53,6 +53,10 @@ class _Parts(Rewritable, Switched):
     def same_rows(self, value: Gaussian, input_index: int, axis: int) -> int | None:
         return axis if axis != self.axis else None
 
+    def again(self, value: Gaussian, inputs: tuple[Gaussian, ...]) -> Gaussian:
+        known = dict(zip(self._places, inputs, strict=True))
+        return concatenate([known.get(i, part) for i, part in enumerate(self.parts)], self.axis)
+
     def branches(self, value: Gaussian, input_branches: Any) -> Branches | None:
         """Concatenate the branches and the masks; a part without a mask is its own branch."""
         known: dict[int, Any] = dict(zip(self._places, input_branches, strict=True))
