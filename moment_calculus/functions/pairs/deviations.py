@@ -1,4 +1,4 @@
-"""Functions that are met in several covariances: a factor of a product, and its squared deviation."""
+"""Operands of several covariances: a factor of a product, and its squared deviation."""
 
 from __future__ import annotations
 

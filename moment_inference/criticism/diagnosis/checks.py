@@ -15,6 +15,14 @@ from moment_inference.criticism.calibration.calibration import calibration
 from moment_inference.criticism.calibration.coverage import SIGNIFICANT
 from moment_inference.criticism.calibration.replications import STATISTICS
 from moment_inference.criticism.comparison.differences import positive
+from moment_inference.criticism.diagnosis.advice import (
+    POINT,
+    UNCONFIRMED,
+    WITH_COVARIANCES,
+    advise_others,
+    advise_weights,
+    is_joint,
+)
 from moment_inference.criticism.diagnosis.findings import Diagnosis, Finding, Verdict
 from moment_inference.criticism.diagnosis.gain import check_gain
 from moment_inference.criticism.diagnosis.inputs import MAX_ENTRIES, DiagnosisInputs
@@ -28,16 +36,6 @@ from moment_inference.response.response import Response
 NARROW, WIDE = 0.8, 1.25  # ratios to the right standard deviations beyond which they are wrong
 Ratios = dict[str, np.ndarray]  # by quoted site, twice if its support is not the real line
 MANY_COORDINATES = 50  # coordinates above which k̂ is large for almost any approximation
-POINT = "use linear_response, which gives it one without a refit, or DVIGuide"
-OTHERS = (
-    "use a guide with covariances (AutoMultivariateNormal, TridiagonalGuide for weights), other "
-    "coordinates (centred where data are many, else not), or NUTS"
-)
-
-UNCONFIRMED = (
-    "use linear_response, which corrects them without a refit; that weights of so many coordinates "
-    "cannot confirm it says little, compare_with_nuts does"
-)
 
 
 def advise(inputs: DiagnosisInputs) -> str:
@@ -45,28 +43,16 @@ def advise(inputs: DiagnosisInputs) -> str:
     if inputs.fitted_model.dependence.is_strong:
         return JOINT
     if LINEAR_RESPONSE not in inputs.fitted_model.approximations:
-        return OTHERS
+        return advise_others(inputs)
     weights = inputs.weights(LINEAR_RESPONSE)
     if has_wrong_scales(inputs, LINEAR_RESPONSE):
         return advise_weights(inputs.best_source)
     if isinstance(weights, ImportanceWeights) and not weights.is_reliable:
         if inputs.reliable_weights:
             return advise_weights(inputs.best_source)
-        return OTHERS if inputs.size <= MANY_COORDINATES else UNCONFIRMED
-    return (
-        "use linear_response, which corrects them without a refit, or a guide with covariances "
-        "(AutoMultivariateNormal, TridiagonalGuide for weights)"
-    )
-
-
-def advise_weights(source: str) -> str:
-    """Return advice on how to weight draws of an approximation."""
-    ways = (
-        "moments, sample and to_inference_data"
-        if source == LINEAR_RESPONSE
-        else "to_inference_data"
-    )
-    return f"weigh draws of {source} by importance_weights=True, an option of {ways}"
+        return advise_others(inputs) if inputs.size <= MANY_COORDINATES else UNCONFIRMED
+    response = "use linear_response, which corrects them without a refit"
+    return response if is_joint(inputs) else f"{response}, or {WITH_COVARIANCES}"
 
 
 def check_scales(inputs: DiagnosisInputs, source: str) -> Finding | None:
@@ -232,7 +218,9 @@ def check_weights(inputs: DiagnosisInputs, source: str) -> Finding:
         f"{about_means(inputs)}, and importance weights do not correct them"
     )
     takes_advice = of_guide or inputs.fitted_model.dependence.is_strong
-    return Finding(name, value, Verdict.BAD, meaning, advise(inputs) if takes_advice else OTHERS)
+    return Finding(
+        name, value, Verdict.BAD, meaning, advise(inputs) if takes_advice else advise_others(inputs)
+    )
 
 
 def _is_narrow(inputs: DiagnosisInputs, source: str) -> bool:

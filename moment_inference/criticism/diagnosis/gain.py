@@ -41,6 +41,9 @@ def check_gain(inputs: DiagnosisInputs, site: str, prediction: PredictedSite) ->
     check, value = f"gain of {site}", f"{gain:.1f} ± {error:.1f} nats over {reference}"
     if gain > CERTAIN * error:
         return Finding(check, value, Verdict.GOOD, f"the model knows more than {reference}")
+    if inputs.reliable_weights is None and result[1].is_bad.any():
+        meaning = "by leave-one-out, of draws whose weights cannot be trusted: that says nothing"
+        return Finding(check, value, Verdict.UNKNOWN, meaning, "compare_with_nuts")
     verdict = Verdict.BAD if gain <= 0 and gains.size >= FEWEST else Verdict.DOUBTFUL
     how = "no better than" if gain <= 0 else "hardly better than"
     meaning = f"by leave-one-out the model predicts {how} {reference}, whose score is "
