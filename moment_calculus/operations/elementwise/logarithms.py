@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,8 @@ from moment_calculus.functions.combinators import Scaled, value_range
 from moment_calculus.functions.table import activation
 from moment_calculus.numerics.arrays import constants, namespace
 from moment_calculus.operations.elementwise import elementary
-from moment_calculus.operations.elementwise.choices import pick_components
 from moment_calculus.operations.elementwise.sums import Sum, add, subtract
-from moment_calculus.operations.elementwise.unary import apply
+from moment_calculus.operations.elementwise.unary import apply, scale_shift
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
 from moment_calculus.operations.shapes.concatenation import stack
@@ -25,6 +23,7 @@ from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.elementwise import Affine
 
 FINITE, UNKNOWN, CERTAIN = range(3)  # whether elements of an operand are −∞
+FAR = 100.0  # at which softplus(x) is x, and at whose negative 0
 
 
 def log(value: Any) -> Any:
@@ -67,13 +66,44 @@ def log_add_exp(left: Any, right: Any) -> Value:
     Elements that are −∞, the logarithm of zero, go to x, whose softplus is then 0.
     """
     of_left, of_right = map(_log_zeros, (left, right))
+    if of_right == CERTAIN == of_left:
+        return _log_add_exp_of_both(left, right)
     if of_right > of_left:
         left, right = right, left
-    elif of_right == CERTAIN and left.shape == right.shape:
-        last = right.at_mean == -math.inf
-        select = partial(namespace(last).where, last)
-        left, right = (pick_components(select, both) for both in ([right, left], [left, right]))
     return add(apply(activation("softplus"), subtract(left, right)), right)
+
+
+def _log_add_exp_of_both(left: Value, right: Value) -> Value:
+    """Return it where both may be −∞: then softplus(x − y ± FAR) is x − y + FAR, or 0."""
+    in_left, in_right = (value.at_mean == -math.inf for value in (left, right))
+    xp = namespace(in_left)
+    left, right = map(_without_log_zeros, (left, right))
+    far = xp.where(in_right, FAR, 0.0)
+    difference = scale_shift(subtract(left, right), 1.0, xp.where(in_left, -FAR, far))
+    back = xp.where(in_left & in_right, -math.inf, -far)
+    return scale_shift(add(apply(activation("softplus"), difference), right), 1.0, back)
+
+
+def _without_log_zeros(value: Any) -> Any:
+    """Return a value with 0 for −∞ among what is added to it."""
+    if isinstance(value, Gaussian):
+        step = value.step
+        if isinstance(step, Sum):
+            return add(*map(_without_log_zeros, step.inputs))
+        if not isinstance(step, Affine) or _log_zeros(value) == FINITE:
+            return value
+        inner = _without_log_zeros(step.source)
+    elif not isinstance(value, Deferred) or _log_zeros(value) == FINITE:
+        return value
+    else:
+        step, inner = value.function, _without_log_zeros(value.of(value.function.inner))
+    xp = namespace(value.at_mean)
+    shift = step.shift if isinstance(step.shift, int | float) else _finite(xp, step.shift)
+    return scale_shift(inner, step.scale, shift)
+
+
+def _finite(xp: Any, shift: Any) -> Any:
+    return xp.where(shift == -math.inf, 0.0, shift)
 
 
 def _log_zeros(operand: Any) -> int:
