@@ -35,6 +35,7 @@ from moment_inference.optimisation import DeterministicLoss, minimiser, scale_by
 from moment_inference.response import Data
 from numpyro_moments.draws.model import NumPyroModel
 from numpyro_moments.evaluation.arguments import Precision, in_jax
+from numpyro_moments.evaluation.programs import Programs
 from numpyro_moments.evaluation.small_operations import small_operations_by_numpy
 from numpyro_moments.fitting.flat_loss import FlatLoss, locations_by_scale
 from numpyro_moments.fitting.storing import parameters_of, sampled_sites
@@ -48,6 +49,7 @@ from numpyro_moments.sites.terms import mixes_elements
 from numpyro_moments.sites.traces import Traces, is_factor, is_function_of_sites, moment_traces
 from numpyro_moments.svi import SVI
 
+RUNS = 64  # for which products with a Jacobian are compiled
 QUANTITY = "_quantity"  # the deterministic site that holds a function of the others
 
 
@@ -58,6 +60,7 @@ class LinearisedTree:
         self, tree: Callable[[jax.Array], Tree], flat: jax.Array, precision: Precision
     ) -> None:
         self._tree, self._flat, self._precision = tree, flat, precision
+        self._programs = Programs.alone()
 
     def _at(self, flat: jax.Array) -> jax.Array:
         leaves = jax.tree.leaves(self._tree(flat))
@@ -67,34 +70,29 @@ class LinearisedTree:
     def value(self) -> np.ndarray:
         """Return the vector at the parameters."""
         with self._precision():
-            return np.asarray(jax.jit(self._at)(self._flat), np.float64)
+            return np.asarray(
+                self._programs.run("value", self._at, self._flat, runs=RUNS), np.float64
+            )
 
     def vjp(self, rows: np.ndarray) -> np.ndarray:
         """Return rows [k, d] times the Jacobian, [k, n]."""
-        return self._run(self._pull, rows)
+        return self._run("vjp", self._pull, rows)
 
     def jvp(self, rows: np.ndarray) -> np.ndarray:
         """Return rows [k, n] times the transposed Jacobian, [k, d]."""
-        return self._run(self._push, rows)
+        return self._run("jvp", self._push, rows)
 
-    def _run(self, compiled: Callable, rows: np.ndarray) -> np.ndarray:
+    def _run(self, name: str, function: Callable, rows: np.ndarray) -> np.ndarray:
         with self._precision():
             given = jnp.asarray(rows, self._flat.dtype)
-            return np.asarray(compiled(self._flat, given), np.float64)
+            product = self._programs.run(name, function, self._flat, given, runs=RUNS)
+            return np.asarray(product, np.float64)
 
-    @cached_property
-    def _pull(self) -> Callable:
-        def vjp(flat: jax.Array, rows: jax.Array) -> jax.Array:
-            return jax.vmap(lambda row: jax.vjp(self._at, flat)[1](row)[0])(rows)
+    def _pull(self, flat: jax.Array, rows: jax.Array) -> jax.Array:
+        return jax.vmap(jax.vjp(self._at, flat)[1])(rows)[0]
 
-        return jax.jit(vjp)
-
-    @cached_property
-    def _push(self) -> Callable:
-        def jvp(flat: jax.Array, rows: jax.Array) -> jax.Array:
-            return jax.vmap(lambda row: jax.jvp(self._at, (flat,), (row,))[1])(rows)
-
-        return jax.jit(jvp)
+    def _push(self, flat: jax.Array, rows: jax.Array) -> jax.Array:
+        return jax.vmap(jax.linearize(self._at, flat)[1])(rows)
 
 
 class _WithQuantity:

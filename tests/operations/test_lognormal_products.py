@@ -91,3 +91,50 @@ def test_extreme_spreads_give_no_nan(spread):
         slopes = torch.autograd.grad(mean.sum() + torch.diagonal(covariance).sum(), inputs)
         assert (torch.diagonal(covariance) >= 0).all()
         assert all(torch.isfinite(slope).all() for slope in slopes)
+
+
+BENT = {
+    "hyperbolic tangents": lambda n, z: n.exp(z[..., :1]) * n.tanh(z[..., 1:4]),
+    "other order": lambda n, z: n.sin(z[..., 1:4]) * n.exp(z[..., :1]),
+    "rate and factor": lambda n, z: 2 * n.exp(-0.5 * z[..., :1]) * n.tanh(z[..., 1:4] - 0.3),
+    "chain": lambda n, z: n.exp(z[..., :1]) * n.exp(-0.3 * n.exp(z[..., 1:4])),
+}
+
+
+def moments_of_pairs(program):
+    """Means and variances by rules of 60 points in the two variables that each depends on."""
+    z, weights = (torch.tensor(part) for part in hermite_grid(60, 2))
+    moments = []
+    for place in (1, 2, 3):
+        keys = [0, place]
+        points = torch.tensor(MEAN).expand(len(z), -1).clone()
+        root = np.linalg.cholesky(COVARIANCE[np.ix_(keys, keys)])
+        points[:, keys] += z @ torch.tensor(root).T
+        values = program(torch, points)[:, place - 1]
+        centre = weights @ values
+        moments.append(torch.stack([centre, weights @ (values - centre) ** 2]))
+    return torch.stack(moments, -1)
+
+
+@pytest.mark.parametrize("name", BENT)
+def test_exponentials_beside_other_functions_have_exact_means_and_variances(name):
+    expected = moments_of_pairs(BENT[name])
+    for dtype, accuracy in ((torch.float64, 1e-9), (torch.float32, 3e-6)):
+        inputs = (torch.tensor(part, dtype=dtype) for part in (MEAN, COVARIANCE))
+        mean, covariance = found(BENT[name], *inputs)
+        moments = torch.stack([mean, torch.diagonal(covariance)])
+        torch.testing.assert_close(moments, expected.to(dtype), rtol=accuracy, atol=accuracy)
+
+
+@pytest.mark.parametrize("spread", [1e-12, 100])
+def test_extreme_spreads_of_exponentials_beside_other_functions_give_no_nan(spread):
+    for dtype in (torch.float32, torch.float64):
+        inputs = [
+            torch.tensor(part, dtype=dtype, requires_grad=True)
+            for part in (MEAN, spread * COVARIANCE)
+        ]
+        mean, covariance = found(BENT["hyperbolic tangents"], *inputs)
+        variance = torch.diagonal(covariance)
+        slopes = torch.autograd.grad(mean.sum() + variance.sum(), inputs)
+        assert (variance > 1e-15).all()
+        assert all(torch.isfinite(slope).all() for slope in slopes)

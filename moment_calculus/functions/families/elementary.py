@@ -124,7 +124,7 @@ class Expm1(Exp):
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""
-        return _capped_expm1(x)
+        return capped_expm1(x)
 
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
         """Return log(1 + y), and its derivative."""
@@ -132,10 +132,10 @@ class Expm1(Exp):
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Return the exact mean and variance."""
-        return _capped_expm1(mean + variance / 2), super().moments(mean, variance)[1]
+        return capped_expm1(mean + variance / 2), super().moments(mean, variance)[1]
 
 
-def _capped_expm1(x: Array) -> Array:
+def capped_expm1(x: Array) -> Array:
     """Return eˣ − 1, capped where eˣ is."""
     xp = namespace(x)
     return xp.where(x < 1, xp.expm1(xp.clip(x, max=1.0)), capped_exp(x) - 1)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from typing import NamedTuple
 
-from moment_calculus.functions.families.elementary import capped_exp, split_expm1
+from moment_calculus.functions.families.elementary import capped_exp, capped_expm1, split_expm1
+from moment_calculus.functions.integrated import Integrated
 from moment_calculus.functions.table import activation
-from moment_calculus.numerics.arrays import Array, namespace, outer, transpose
+from moment_calculus.numerics.arrays import Array, namespace, outer, safe_scale, transpose
 from moment_calculus.operations.elementwise.drivers import affine_relation
 from moment_calculus.operations.elementwise.sums import add, terms_of, try_add
 from moment_calculus.operations.elementwise.unary import apply, exponential_parts, scale_shift
@@ -21,6 +23,7 @@ from moment_calculus.values import (
     features_last,
 )
 from moment_calculus.values.deferred import as_function
+from moment_calculus.values.elementwise import with_rule_book
 from moment_calculus.values.spread import overlap
 
 
@@ -60,6 +63,68 @@ def product_of_exponentials(left: Value, right: Value) -> Value | None:
     if exponent is None:
         return None
     return scale_shift(apply(activation("exp"), exponent), factor * other_factor)
+
+
+class Bends(NamedTuple):
+    """Covariances of the deviations d = f − E f and e = g − E g of two factors f and g."""
+
+    plain: Array  # Cov(d, e)
+    second: Array  # Cov(d, e²)
+    first: Array  # Cov(d², e)
+    both: Array  # Cov(d², e²)
+
+    def variances(self, first: Gaussian, second: Gaussian) -> tuple[Array, Array]:
+        """Return the exact variance of the product, and that of Gaussian factors."""
+        mean_x, mean_y, plain = first.mean, second.mean, self.plain
+        common = mean_x**2 * second.variance + mean_y**2 * first.variance
+        common = common + 2 * mean_x * mean_y * plain + first.variance * second.variance
+        total = common + 2 * (mean_x * self.second + mean_y * self.first) + self.both - plain**2
+        xp = namespace(total)
+        return xp.clip(total, min=0.0), xp.clip(common + plain**2, min=0.0)
+
+
+def bends_beside_exponential(first: Gaussian, second: Gaussian) -> Bends | None:
+    """Return those of an exponential and another function of jointly Gaussian values, or None."""
+    if first.propagation.is_backward or not overlap(first, second):
+        return None
+    if (found := _tilted_bends(first, second)) is not None:
+        return found
+    found = _tilted_bends(second, first)
+    return None if found is None else Bends(found.plain, found.first, found.second, found.both)
+
+
+def _tilted_bends(exponential: Gaussian, other: Gaussian) -> Bends | None:
+    """Return those of f = c eˣ and g(y), by one integral over y.
+
+    With z = (y − E y)/σ_y and λ = Cov(x, y)/σ_y it is E[e^{kx} | y] = E e^{kx} (1 + r_k), r_k =
+    e^{kλz − k²λ²/2} − 1, so that E[d h] = E f E[r_1 h] and E[d² h] = (E f)² E[(e^v (1 + r_2) −
+    2 r_1 − 1) h], v the variance of x.
+    """
+    parts = exponential_parts(as_function(exponential))
+    if parts is None or other.step.function is None:
+        return None
+    exponent = scale_shift(parts[0], parts[1]).gaussian()
+    base, function = other.step.function[0], with_rule_book(*other.step.function)
+    between = elementwise_covariance(exponent, base) if exponent.shape == base.shape else None
+    if between is None:
+        return None
+    scale = safe_scale(base.variance)
+    xp, lean = namespace(scale), between / scale
+    growth, place = capped_expm1(exponent.variance), (..., 0, *[slice(None)] * len(base.shape))
+
+    def weighted(points: Array) -> Array:  # the same in four rows
+        x = points[place]
+        z, rest = (x - base.mean) / scale, function(x) - other.mean
+        once = capped_expm1(lean * z - lean * lean / 2)
+        twice = capped_expm1(2 * lean * (z - lean))
+        bent = growth * (1 + twice) + (twice - 2 * once)
+        terms = once * rest, once * rest**2, bent * rest, (bent - growth) * rest**2
+        return xp.stack(terms, axis=-1 - len(base.shape))
+
+    rows = [xp.broadcast_to(part, (4, *base.shape)) for part in (base.mean, base.variance)]
+    found = Integrated(weighted, getattr(function, "knots", (0.0,))).expectation(*rows)
+    mean = exponential.mean
+    return Bends(mean * found[0], mean * found[1], mean**2 * found[2], mean**2 * found[3])
 
 
 @dataclass(frozen=True, eq=False)

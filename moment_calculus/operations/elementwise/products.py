@@ -30,7 +30,9 @@ from moment_calculus.numerics.arrays import (
 )
 from moment_calculus.operations.elementwise.elementary import inverse_of_exponential, power
 from moment_calculus.operations.elementwise.exponentials import (
+    Bends,
     LognormalProduct,
+    bends_beside_exponential,
     exponential_apart,
     product_of_exponentials,
 )
@@ -126,7 +128,9 @@ class _RescaledProduct(OfOneSource, FunctionOfSeveral, Rewritable):
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """Return the product of the factors as vectors, with the variance that is known."""
-        source = from_vector_parts(_multiply_jointly, *self.source.step.inputs)
+        known = self.source.mean, self.source.variance
+        multiply = lambda *factors: _product_with(known, *aligned(*factors))  # noqa: E731
+        source = from_vector_parts(multiply, *self.source.step.inputs)
         return None if source is None else _rescaled(source, self.ratio, value.variance)
 
 
@@ -143,7 +147,9 @@ def _rescaled(product: Gaussian, ratio: Array, variance: Array) -> Gaussian:
     )
 
 
-def with_exact_variance(product: Gaussian, first: Gaussian, second: Gaussian) -> Gaussian:
+def with_exact_variance(
+    product: Gaussian, first: Gaussian, second: Gaussian, bends: Bends | None
+) -> Gaussian:
     """Give a product of functions of Gaussians its exact variance; keep its correlations.
 
     The correlations are those of jointly Gaussian factors. For relu(Ah) ⊙ sigmoid(Bh),
@@ -153,10 +159,10 @@ def with_exact_variance(product: Gaussian, first: Gaussian, second: Gaussian) ->
     """
     if not (first.step.function or second.step.function) or not overlap(first, second):
         return product
-    variances = _variances(first, second)
-    if variances is None:
+    bends = bends or _bends(first, second)
+    if bends is None:
         return product
-    variance, of_gaussians = variances
+    variance, of_gaussians = bends.variances(first, second)
     xp = namespace(variance)
     ratio = safe_scale(variance) / safe_scale(of_gaussians)
     ratio = xp.where(of_gaussians > TINY_VARIANCE, ratio, xp.ones_like(ratio))
@@ -171,27 +177,18 @@ def _function(value: Gaussian) -> tuple[Gaussian, Activation]:
     return base, with_rule_book(base, function)
 
 
-def _variances(first: Gaussian, second: Gaussian) -> tuple[Array, Array] | None:
-    """Return the exact variance of a product of functions of jointly Gaussian x and y.
-
-    Beside it stands the variance of Gaussian factors with the same covariance.
-    """
+def _bends(first: Gaussian, second: Gaussian) -> Bends | None:
+    """Return the covariances of deviations of functions of jointly Gaussian x and y."""
     (x, f), (y, g) = _function(first), _function(second)
     between = elementwise_covariance(x, y)
     if between is None:
         return None
     one, two = RememberedOperand(f, x.mean, x.variance), RememberedOperand(g, y.mean, y.variance)
     bends = [squared_deviation(part, value.mean) for part, value in ((one, first), (two, second))]
-    plain, second_bent, first_bent, both = (
-        function_covariance(left, right, between, ORDER, elementwise_product)
-        for left, right in ((one, two), (one, bends[1]), (bends[0], two), (bends[0], bends[1]))
+    pairs = (one, two), (one, bends[1]), (bends[0], two), (bends[0], bends[1])
+    return Bends(
+        *(function_covariance(*pair, between, ORDER, elementwise_product) for pair in pairs)
     )
-    mean_x, mean_y = first.mean, second.mean
-    common = mean_x**2 * second.variance + mean_y**2 * first.variance
-    common = common + 2 * mean_x * mean_y * plain + first.variance * second.variance
-    total = common + 2 * (mean_x * second_bent + mean_y * first_bent) + both - plain**2
-    xp = namespace(total)
-    return xp.clip(total, min=0.0), xp.clip(common + plain**2, min=0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,11 +199,6 @@ class _Product(Product, KnowsLags, Rewritable, Switched):
     componentwise: bool
     drops_covariance: bool = False
     exact: LognormalProduct | None = None  # of factors of which one is an exponential
-
-    @property
-    def is_of_gaussians(self) -> bool:
-        """Return whether the variance is that of jointly Gaussian factors."""
-        return self.exact is None and not self.drops_covariance
 
     def factors(self, value: Gaussian) -> tuple[int, ...]:
         """Return the index of the smaller factor, which may be a scale of the other."""
@@ -331,19 +323,9 @@ def _multiply_narrow(left: Gaussian, right: Gaussian) -> Gaussian | None:
 
 def multiply_exactly(left: Gaussian, right: Gaussian) -> Gaussian:
     """Multiply two Gaussians exactly, whatever the rule book says; raise if unknown."""
-    first, second, _ = aligned(left, right)
-    product = _multiply_jointly(first, second)
-    is_known = isinstance(product.step, _Product) and product.step.is_of_gaussians
-    return with_exact_variance(product, first, second) if is_known else product
-
-
-def _multiply_jointly(left: Gaussian, right: Gaussian) -> Gaussian:
-    """Multiply two Gaussians with the exact mean, and the variance of jointly Gaussian factors.
-
-    That of an exponential and a Gaussian is exact.
-    """
     first, second, axis = aligned(left, right)
-    cross = elementwise_covariance(first, second)
+    bends = bends_beside_exponential(first, second)
+    cross = elementwise_covariance(first, second) if bends is None else bends.plain
     if cross is None:
         if not first.propagation.is_backward:
             return raise_dependence_error("product", left, right)
@@ -358,16 +340,27 @@ def _multiply_jointly(left: Gaussian, right: Gaussian) -> Gaussian:
             f"jointly Gaussian factors, an approximation; {DEPENDENCE_REMEDY}",
             DependenceWarning,
         )
-    shared = bool(overlap(first, second))
-    exact = LognormalProduct.of(first, second) if shared else None
+    exact = LognormalProduct.of(first, second) if overlap(first, second) else None
+    variance = _product_variance(first, second, cross) if exact is None else exact.variance
+    moments = first.mean * second.mean + cross, variance
+    product = _product_with(moments, first, second, axis, exact)
+    return product if exact else with_exact_variance(product, first, second, bends)
+
+
+def _product_with(
+    moments: tuple[Array, Array],
+    first: Gaussian,
+    second: Gaussian,
+    axis: int | None,
+    exact: LognormalProduct | None = None,
+) -> Gaussian:
+    """Return the product of aligned factors, of which mean and variance are known."""
+    mean, variance = moments
     step = _Product((first, second), are_of_one_value(first, second), exact=exact)
+    is_propagated = is_dense(first, second, bool(overlap(first, second)))
     return Gaussian(
-        first.mean * second.mean + cross,
-        Spread(
-            _product_variance(first, second, cross) if exact is None else exact.variance,
-            step.covariance,
-            is_dense(first, second, shared),
-        ),
+        mean,
+        Spread(variance, step.covariance, is_propagated),
         step,
         axis=axis,
         ties=ties_of(first, second),
