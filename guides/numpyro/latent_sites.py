@@ -204,8 +204,8 @@ def _noise(fn: Any, shape: tuple[int, ...], key: Any) -> jax.Array:
     limit = initial_noise_scale(fn.event_dim, shape)
     if limit == 0:
         return jnp.zeros(shape)
-    noise = shared_noise(shape, key)
-    noise = jax.random.normal(key, shape) if noise is None else jnp.asarray(noise)
+    shared = shared_noise(shape, key)
+    noise = jax.random.normal(key, shape) if shared is None else jnp.asarray(shared)
     try:
         variance = jnp.broadcast_to(fn.variance, shape)
     except (NotImplementedError, ValueError):

@@ -313,7 +313,8 @@ def _in_jax(result: Any, shaped: Any) -> jax.Array:
 @contextmanager
 def small_operations_by_numpy() -> Iterator[None]:
     """Run small operations inside by NumPy, where JAX would compile each of them."""
-    if not _host.is_evaluating() or jax.default_backend() != "cpu" or jax.config.jax_debug_nans:
+    stops_at_nan = getattr(jax.config, "jax_debug_nans")  # noqa: B009
+    if not _host.is_evaluating() or jax.default_backend() != "cpu" or stops_at_nan:
         yield
         return
     with _host.evaluating_by(_Eager()):

@@ -12,9 +12,10 @@ class RememberedOperand(Operand):
 
     def hermite(self, order: int) -> Array:
         """Return the Hermite coefficients, [order, ..., d]."""
-        if order not in self.__dict__:
-            self.__dict__[order] = super().hermite(order)
-        return self.__dict__[order]
+        known = self.__dict__.setdefault("coefficients", {})
+        if order not in known:
+            known[order] = super().hermite(order)
+        return known[order]
 
 
 def squared_deviation(operand: Operand, centre: Array) -> Operand:
