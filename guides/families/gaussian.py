@@ -1,25 +1,50 @@
-"""Implement the Gaussian family with covariances between all sites: its layout and refusals."""
+"""Implement the Gaussian family with covariances between all sites: its layout and refusals.
+
+Up to 500 coordinates it is one Gaussian. Of more it keeps the covariances that the posterior of
+a model with plates has: elements of a plate are independent given what they share (an arrow).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.numerics.arrays import Array, device, namespace
 
-MAX_DENSE = 500  # most coordinates of one Gaussian, whose factor has the square of that
+MOST_OF_A_COVARIANCE = 5000  # most coordinates of which it is written down
+MAX_DENSE = 500  # most coordinates of one block, whose factor has the square of that
 
 
-@dataclass(frozen=True)
+class Plate(NamedTuple):
+    """Coordinates that are independent between the elements of a plate, given the shared ones."""
+
+    name: str
+    places: np.ndarray  # in the vector of all, [elements, k]
+    axes: Mapping[str, int]  # of its sites' unconstrained values, in the order of the columns
+
+
+class PartOfVector(NamedTuple):
+    """Where the coordinates of some blocks are, and the elements of their factor."""
+
+    shared: int  # coordinates that the blocks share
+    places: np.ndarray  # in the vector of all, [blocks, k]
+    factors: np.ndarray  # in the factor, one after another, [blocks, k shared + k (k − 1) / 2]
+    start: int  # of these
+
+
+@dataclass(frozen=True, eq=False)
 class LatentVector:
     """The unconstrained values of all sites, one after another in one vector."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]  # of the unconstrained values
+    plates: tuple[Plate, ...] = ()  # of elements that are independent given all others
 
     @property
     def slices(self) -> dict[str, slice]:
@@ -34,20 +59,97 @@ class LatentVector:
         """Return the number of coordinates."""
         return sum(map(math.prod, self.shapes))
 
-    @property
-    def below(self) -> int:
-        """Return the number of elements below the diagonal of the factor."""
-        return self.size * (self.size - 1) // 2
+    @cached_property
+    def shared(self) -> np.ndarray:
+        """Return where the coordinates are that no plate has."""
+        is_shared = np.ones(self.size, bool)
+        for plate in self.plates:
+            is_shared[plate.places] = False
+        return np.flatnonzero(is_shared)
 
-    def check(self) -> None:
-        """Raise UnsupportedMoments for more coordinates than one Gaussian may have."""
-        if self.size <= MAX_DENSE:
+    @cached_property
+    def parts(self) -> tuple[PartOfVector, ...]:
+        """Return the block of the shared coordinates, and the blocks of each plate."""
+        shared = len(self.shared)
+        parts, start = [], 0
+        blocks = [(self.shared[None], 0), *((plate.places, shared) for plate in self.plates)]
+        for places, of_shared in blocks:
+            count, width = places.shape
+            each = width * of_shared + width * (width - 1) // 2
+            factors = start + np.arange(count * each).reshape(count, each)
+            parts.append(PartOfVector(of_shared, places, factors, start))
+            start += count * each
+        return tuple(parts)
+
+    @property
+    def factor_size(self) -> int:
+        """Return the number of elements of the factor left of the ones on its diagonal."""
+        return sum(part.factors.size for part in self.parts)
+
+    def sites(self, parts: Sequence[Any], moved: Callable[[Any, int, int], Any]) -> dict[str, Any]:
+        """Return the value of each site from those of the parts, [..., p] and [..., blocks, k].
+
+        ``moved`` moves an axis.
+        """
+        shapes, result = dict(zip(self.names, self.shapes, strict=True)), dict[str, Any]()
+        for plate, value in zip(self.plates, parts[1:], strict=True):
+            start, batch = 0, tuple(value.shape[:-2])
+            for name, axis in plate.axes.items():
+                size, rest = shapes[name][axis], [*shapes[name]]
+                rest.pop(axis)
+                stop = start + math.prod(rest)
+                free = value[..., start:stop].reshape((*batch, size, *rest))
+                last = axis - len(shapes[name])
+                result[name] = moved(free, len(batch), last) if axis else free
+                start = stop
+        return {**self.shared_sites(parts[0]), **result}
+
+    def shared_sites(self, part: Any) -> dict[str, Any]:
+        """Return the value of each site outside of the plates from the shared coordinates."""
+        local = frozenset(name for plate in self.plates for name in plate.axes)
+        result, start = dict[str, Any](), 0
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            if name not in local:
+                stop = start + math.prod(shape)
+                result[name] = part[..., start:stop].reshape((*part.shape[:-1], *shape))
+                start = stop
+        return result
+
+    def joint(self, means: Sequence[Array], roots: Sequence[Array]) -> tuple[Array, Array]:
+        """Return the mean [d] and the covariance [d, d] of all coordinates."""
+        if self.size > MOST_OF_A_COVARIANCE:
+            raise UnsupportedMoments(
+                f"the covariance of all {self.size} coordinates would be a matrix of "
+                f"{self.size} x {self.size}; {MOST_OF_A_COVARIANCE} are the most",
+                sites=self.names,
+                remedy="use sample_posterior, median and quantiles",
+            )
+        xp = namespace(means[0])
+        order = np.argsort(np.concatenate([part.places.ravel() for part in self.parts]))
+        mean = xp.concat([xp.reshape(part, (-1,)) for part in means])
+        wide, start = [], 0
+        for root in roots:
+            side = root.shape[-1] - root.shape[-2]
+            own = _block_diagonal(root[..., side:])
+            by_shared = xp.reshape(root[..., :side], (len(own), side))
+            columns = [by_shared, _zeros(own, start - side), own]
+            start += len(own)
+            wide.append(xp.concat([*columns, _zeros(own, self.size - start)], axis=-1))
+        root = taken(xp.concat(wide), order)
+        return taken(mean, order), root @ root.mT
+
+    def check(self, refusal: str = "") -> None:
+        """Raise UnsupportedMoments for more shared coordinates than one Gaussian may have.
+
+        ``refusal`` says why elements of plates are not independent given the shared ones.
+        """
+        if len(self.shared) <= MAX_DENSE:
             return
         largest = max(zip(map(math.prod, self.shapes), self.names, strict=True))
         raise UnsupportedMoments(
             f"a Gaussian over all sites would have {self.size} coordinates, most of them of site "
             f"'{largest[1]}', and a covariance of {self.size} x {self.size}; {MAX_DENSE} are the "
-            "most",
+            f"most, but for elements of plates that are independent given all other sites{refusal}",
             sites=self.names,
             remedy="use DVIGuide, whose components are independent, and linear_response",
         )
@@ -69,114 +171,43 @@ def check_whole_plates(sites: Sequence[tuple[str, Sequence[tuple[str, int, int]]
                 )
 
 
-class GaussianPoint(NamedTuple):
-    """A Gaussian of independent blocks, and parameters that are no Gaussian's."""
-
-    mean: np.ndarray  # [blocks, k]
-    root: np.ndarray  # lower triangular L, covariance L Lᵀ, [blocks, k, k]
-    rest: np.ndarray  # [r]
-
-
-@dataclass(frozen=True)
-class GaussianParameters:
-    """Where a flat vector of unconstrained parameters holds locations, scales and factors.
-
-    A block has L = diag(s) U with a unit lower triangular U; s is the softplus of its
-    parameters, U has the elements below the diagonal, row by row.
-    """
-
-    locs: np.ndarray  # indices, [blocks, k]
-    scales: np.ndarray  # indices, [blocks, k]
-    factors: np.ndarray  # indices, [blocks, k (k − 1) / 2]
-    rest: np.ndarray  # indices of all other parameters, [r]
-
-    @classmethod
-    def of_one_block(
-        cls, sizes: Mapping[str, int], locs: Sequence[str], scales: Sequence[str], factor: str
-    ) -> GaussianParameters:
-        """Return the layout of one Gaussian, from the sizes of all parameters in their order.
-
-        The names of locations and scales are in the order of the coordinates.
-        """
-        indices = _indices(sizes)
-        block = [_joined(indices.pop(name) for name in names) for names in (locs, scales)]
-        below = indices.pop(factor)
-        return cls(block[0][None], block[1][None], below[None], _joined(indices.values()))
-
-    @classmethod
-    def of_single_coordinates(
-        cls, sizes: Mapping[str, int], locations: Mapping[str, str]
-    ) -> GaussianParameters:
-        """Return the layout of independent coordinates, from the location of each scale by name.
-
-        It has none if the names are not clear, as of a site that is called "scales".
-        """
-        if len({*locations, *locations.values()}) < 2 * len(locations):
-            locations = {}
-        indices = _indices(sizes)
-        scales = _joined(indices.pop(name) for name in locations)
-        locs = _joined(indices.pop(name) for name in locations.values())
-        factors = np.zeros([scales.size, 0], int)
-        return cls(locs[:, None], scales[:, None], factors, _joined(indices.values()))
-
-    @property
-    def size(self) -> int:
-        """Return the number of all parameters."""
-        return self.locs.size + self.scales.size + self.factors.size + self.rest.size
-
-    @property
-    def _below(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.tril_indices(self.locs.shape[1], -1)
-
-    def point(self, vector: np.ndarray) -> GaussianPoint:
-        """Return the Gaussian of a vector [n]."""
-        scale = np.logaddexp(0, vector[self.scales])
-        unit = np.zeros([*self.locs.shape, self.locs.shape[1]])
-        rows, columns = self._below
-        unit[:, rows, columns] = vector[self.factors]
-        diagonal = np.arange(self.locs.shape[1])
-        unit[:, diagonal, diagonal] = 1
-        return GaussianPoint(vector[self.locs], scale[..., None] * unit, vector[self.rest])
-
-    def vector(self, point: GaussianPoint) -> np.ndarray:
-        """Return the vector [n] of a Gaussian."""
-        scale = np.diagonal(point.root, axis1=1, axis2=2)
-        rows, columns = self._below
-        result = np.empty(self.size)
-        result[self.locs], result[self.rest] = point.mean, point.rest
-        result[self.scales] = scale + np.log(-np.expm1(-scale))
-        result[self.factors] = point.root[:, rows, columns] / scale[:, rows]
-        return result
-
-    def slope(self, point: GaussianPoint, slope: np.ndarray) -> GaussianPoint:
-        """Return a function's derivatives by mean and L from those by the vector [n]."""
-        scale = np.diagonal(point.root, axis1=1, axis2=2)
-        rows, columns = self._below
-        root = np.zeros_like(point.root)
-        root[:, rows, columns] = slope[self.factors] / scale[:, rows]
-        through_rows = (root * point.root).sum(2) / scale
-        diagonal = np.arange(scale.shape[1])
-        root[:, diagonal, diagonal] = slope[self.scales] / -np.expm1(-scale) - through_rows
-        return GaussianPoint(slope[self.locs], root, slope[self.rest])
-
-    def direction(self, point: GaussianPoint, change: GaussianPoint) -> np.ndarray:
-        """Return how the vector [n] changes with mean and L; the transpose of ``slope``."""
-        scale = np.diagonal(point.root, axis1=1, axis2=2)
-        by_scale = np.diagonal(change.root, axis1=1, axis2=2)
-        rows, columns = self._below
-        relative = point.root * (by_scale / scale)[..., None]
-        result = np.empty(self.size)
-        result[self.locs], result[self.rest] = change.mean, change.rest
-        result[self.scales] = by_scale / -np.expm1(-scale)
-        result[self.factors] = (change.root - relative)[:, rows, columns] / scale[:, rows]
-        return result
+def taken(array: Array, places: np.ndarray) -> Array:
+    """Return elements [*places] of the first axis of an array."""
+    xp = namespace(array)
+    where = xp.asarray(places.ravel(), device=device(array))
+    return xp.reshape(xp.take(array, where, axis=0), (*places.shape, *array.shape[1:]))
 
 
-def _indices(sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Return where each parameter is in a vector of all, in their order."""
-    ends = np.cumsum([0, *sizes.values()])
-    return {name: np.arange(*ends[at : at + 2]) for at, name in enumerate(sizes)}
+def _zeros(like: Array, columns: int) -> Array:
+    xp = namespace(like)
+    return xp.zeros((len(like), columns), dtype=like.dtype, device=device(like))
 
 
-def _joined(parts: Iterable[np.ndarray]) -> np.ndarray:
-    return np.concatenate([np.zeros(0, int), *parts])
+def _block_diagonal(blocks: Array) -> Array:
+    """Return the matrix [n k, n k] with blocks [n, k, k] on its diagonal."""
+    xp, (count, width, _) = namespace(blocks), blocks.shape
+    which = xp.eye(count, dtype=blocks.dtype, device=device(blocks))
+    wide = which[:, None, :, None] * blocks[:, :, None, :]
+    return xp.reshape(wide, (count * width, count * width))
+
+
+def roots_of(vector: LatentVector, scale: Array, factor: Array) -> list[Array]:
+    """Return W beside L of each part, [blocks, k, p + k], from s [d] and the elements of [V, U]."""
+    return [taken(scale, part.places)[..., None] * _unit(part, factor) for part in vector.parts]
+
+
+def _unit(part: PartOfVector, factor: Array) -> Array:
+    """Return [V, U], [blocks, k, p + k]."""
+    xp, (blocks, width) = namespace(factor), part.places.shape
+    left, count = (
+        np.tril_indices(width, part.shared - 1, part.shared + width),
+        part.factors.shape[1],
+    )
+    places = np.full([width, part.shared + width], count)  # of a zero
+    places[left] = np.arange(count)
+    places[np.arange(width), part.shared + np.arange(width)] = count + 1  # of a one
+    own = xp.reshape(factor[part.start : part.start + part.factors.size], (blocks, count))
+    ends = [xp.full((blocks, 1), end, dtype=own.dtype, device=device(own)) for end in (0.0, 1.0)]
+    padded = xp.concat([own, *ends], axis=-1)
+    where = xp.asarray(places.ravel(), device=device(factor))
+    return xp.reshape(xp.take(padded, where, axis=-1), (blocks, *places.shape))

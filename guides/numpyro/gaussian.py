@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,13 +15,20 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import biject_to
 from numpyro.distributions.util import sum_rightmost
+from numpyro.infer.util import log_density
 
 from moment_calculus.numerics.private_apis import is_traced
-from moment_guides.families.gaussian import GaussianParameters, LatentVector, check_whole_plates
+from moment_guides.families.arrow import NEAR, with_plates
+from moment_guides.families.gaussian import LatentVector, check_whole_plates, roots_of, taken
+from moment_guides.families.gaussian_parameters import GaussianParameters
 from moment_guides.families.mean_field import LatentSite
 from moment_guides.numpyro.latent_sites import ModelTrace, is_real
 from moment_guides.numpyro.mean_field import DVIGuide
-from moment_guides.numpyro.scales import FastMultivariateNormal, in_enabled_precision
+from moment_guides.numpyro.scales import (
+    FastMultivariateNormal,
+    FastNormal,
+    in_enabled_precision,
+)
 
 
 class GaussianGuide(DVIGuide):
@@ -63,48 +72,70 @@ class GaussianGuide(DVIGuide):
             ]
         )
         shapes = [jnp.shape(run.location(site.name)) for site in run.sites]
-        self.vector = LatentVector(tuple(site.name for site in run.sites), tuple(shapes))
-        self.vector.check()
+        vector = LatentVector(tuple(site.name for site in run.sites), tuple(shapes))
+        products = partial(_products, model, run, vector, args, kwargs)
+        axes = [
+            _axes(site, shape, jnp.shape(run.trace[site.name]["value"]), frames)
+            for site, shape in zip(run.sites, shapes, strict=True)
+        ]
+        self.vector = with_plates(vector, axes, products)
 
     def _sampled(
         self, sites: Sequence[LatentSite], plates: Mapping[str, Any], initial: Callable
     ) -> dict[str, Any]:
         """Sample the vector, and from it every latent site."""
         locs, scales = zip(*(self._declare(site, initial) for site in sites), strict=True)
-        factor = numpyro.param(self._name("", "factor"), np.zeros(self.vector.below), event_dim=1)
-        posterior = self._joint(_joined(locs), _joined(scales), in_enabled_precision(factor))
-        name = f"_{self.prefix}_latent"
-        latent = numpyro.sample(name, posterior, infer={"is_auxiliary": True})
+        size = self.vector.factor_size
+        factor = numpyro.param(self._name("", "factor"), np.zeros(size), event_dim=1)
+        free = self._sampled_coordinates(*self._means_and_roots(locs, scales, factor))
         result = {}
-        for site, free in self._parts(latent, sites):
+        for site in sites:
             with ExitStack() as stack:
                 for plate in site.plates:
                     stack.enter_context(plates[plate])
-                result[site.name] = numpyro.sample(site.name, _on_support(site, free))
+                result[site.name] = numpyro.sample(site.name, _on_support(site, free[site.name]))
         return result
 
-    def _joint(self, loc: Any, scale: Any, factor: Any) -> dist.MultivariateNormal:
-        rows, columns = np.tril_indices(len(loc), -1)
-        unit: Any
-        if any(map(is_traced, (loc, scale, factor))):
-            unit = jnp.eye(len(loc), dtype=loc.dtype).at[rows, columns].set(factor)
-        else:  # NumPy needs no compilation
-            loc, scale = np.asarray(loc), np.asarray(scale)
-            unit = np.eye(len(loc), dtype=loc.dtype)
-            unit[rows, columns] = factor
-        return FastMultivariateNormal(loc, scale[:, None] * unit)
+    def _means_and_roots(
+        self, locs: Sequence[Any], scales: Sequence[Any], factor: Any
+    ) -> tuple[list[Any], list[Any]]:
+        """Return the means and the factors of all parts."""
+        loc, scale, factor = _joined(locs), _joined(scales), in_enabled_precision(factor)
+        if not any(map(is_traced, (loc, scale, factor))):  # NumPy needs no compilation
+            loc, scale, factor = (np.asarray(part) for part in (loc, scale, factor))
+        means = [taken(loc, part.places) for part in self.vector.parts]
+        return means, roots_of(self.vector, scale, factor)
 
-    def _parts(self, latent: Any, sites: Sequence[LatentSite]) -> Iterator[tuple[LatentSite, Any]]:
-        """Return every site with its unconstrained value, of a vector [..., d]."""
-        shapes = dict(zip(self.vector.names, self.vector.shapes, strict=True))
-        for site in sites:
-            part = latent[..., self.vector.slices[site.name]]
-            yield site, part.reshape(latent.shape[:-1] + shapes[site.name])
+    def _sampled_coordinates(self, means: Sequence[Any], roots: Sequence[Any]) -> dict[str, Any]:
+        """Sample the shared coordinates, and those of each plate given them."""
+        name, (root, *others) = f"_{self.prefix}_latent", roots
+        shared = FastMultivariateNormal(means[0][0], root[0])
+        latent = numpyro.sample(name, shared, infer={"is_auxiliary": True})
+        values = [latent]
+        for number, (mean, wide) in enumerate(zip(means[1:], others, strict=True), 1):
+            own = wide[..., latent.shape[-1] :]
+            scale = jnp.diagonal(own, axis1=-2, axis2=-1)
+            normal = FastNormal(mean, scale).to_event(2)
+            noise = numpyro.sample(f"{name}_{number}", normal, infer={"is_auxiliary": True})
+            if own.shape[-1] > 1:
+                unit = own / scale[:, None]
+                noise = mean + (unit @ (noise - mean)[..., None])[..., 0]
+            slope = jax.scipy.linalg.solve_triangular(
+                root[0].T, wide[..., : latent.shape[-1]].mT, lower=False
+            ).mT
+            values.append(noise + slope @ (latent - means[0][0]))
+        return self.vector.sites(values, jnp.moveaxis)
 
     def get_posterior(self, params: dict[str, jax.Array]) -> dist.MultivariateNormal:
         """Return the joint posterior of the unconstrained values, as one vector."""
-        _, locs, scales = zip(*self._parameters(params), strict=True)
-        return self._joint(_joined(locs), _joined(scales), params[self._name("", "factor")])
+        means, roots = self._of_parameters(params)
+        if not self.vector.plates:
+            return FastMultivariateNormal(means[0][0], roots[0][0])
+        return dist.MultivariateNormal(*self.vector.joint(means, roots))
+
+    def _of_parameters(self, params: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+        _, locs, scales = zip(*self._parameters(dict(params)), strict=True)
+        return self._means_and_roots(locs, scales, params[self._name("", "factor")])
 
     def from_mean_field(
         self, params: Mapping[str, Any], own: Mapping[str, Any]
@@ -117,23 +148,76 @@ class GaussianGuide(DVIGuide):
         """Return where the Gaussian's parameters are in a vector of all, from their sizes."""
         names = [site.name for site in self._known_sites()]
         locs, scales = ([self._name(name, role) for name in names] for role in ("loc", "scale"))
-        return GaussianParameters.of_one_block(sizes, locs, scales, self._name("", "factor"))
+        return GaussianParameters.of_sites(
+            self.vector, sizes, locs, scales, self._name("", "factor")
+        )
 
     def _draws(
         self, rng_key: jax.Array, params: dict[str, jax.Array], shape: tuple[int, ...]
     ) -> dict[str, jax.Array]:
-        draws = self.get_posterior(params).sample(rng_key, shape)
-        parts = self._parts(draws, self._known_sites())
-        return {site.name: biject_to(site.support)(free) for site, free in parts}
+        means, roots = self._of_parameters(params)
+        sizes = [math.prod(mean.shape) for mean in means]
+        noise = jax.random.normal(rng_key, (*shape, sum(sizes)), jnp.result_type(*means))
+        parts, shared = [], noise[..., : sizes[0]]
+        for mean, root, own in zip(
+            means, roots, jnp.split(noise, np.cumsum(sizes)[:-1], axis=-1), strict=True
+        ):
+            side = root.shape[-1] - root.shape[-2]
+            by_shared = jnp.einsum("nij,...j->...ni", root[..., :side], shared[..., :side])
+            own = own.reshape((*shape, *mean.shape))[..., None]
+            parts.append(mean + by_shared + (root[..., side:] @ own)[..., 0])
+        free = self.vector.sites([parts[0][..., 0, :], *parts[1:]], jnp.moveaxis)
+        supports = {site.name: site.support for site in self._known_sites()}
+        return {name: biject_to(supports[name])(value) for name, value in free.items()}
 
     def _marginals(
         self, params: dict[str, jax.Array]
     ) -> list[tuple[LatentSite, jax.Array, jax.Array]]:
-        posterior = self.get_posterior(params)
-        scale = jnp.sqrt((posterior.scale_tril**2).sum(-1))
-        sites = self._known_sites()
-        pairs = zip(self._parts(posterior.loc, sites), self._parts(scale, sites), strict=True)
-        return [(site, loc, part) for (site, loc), (_, part) in pairs]
+        means, roots = self._of_parameters(params)
+        scales = [jnp.sqrt((root**2).sum(-1)) for root in roots]
+        locs, deviations = (
+            self.vector.sites([first[0], *others], jnp.moveaxis)
+            for first, *others in (means, scales)
+        )
+        return [(site, locs[site.name], deviations[site.name]) for site in self._known_sites()]
+
+
+def _axes(
+    site: LatentSite, shape: tuple[int, ...], of_value: tuple[int, ...], frames: Mapping[str, Any]
+) -> list[tuple[str, int]]:
+    """Return the plates around a site, and their axes of its unconstrained value."""
+    if biject_to(site.support).domain.event_dim > site.event_dim or len(shape) != len(of_value):
+        return []
+    first = len(shape) - site.event_dim
+    axes = [(name, first + frames[name].dim) for name in site.plates]
+    return axes if axes or not shape else [(f"of {shape[0]} elements", 0)]
+
+
+def _products(
+    model: Callable,
+    run: ModelTrace,
+    vector: LatentVector,
+    args: tuple,
+    kwargs: dict,
+    rows: np.ndarray,
+) -> np.ndarray:
+    """Return second derivatives of log p times rows, at unconstrained values near the start."""
+    transforms = {site.name: biject_to(site.support) for site in run.sites}
+    noise = NEAR * np.random.default_rng(0).normal(size=vector.size)
+    start = np.concatenate([np.ravel(run.location(site.name)) for site in run.sites]) + noise
+
+    def log_density_at(point: jax.Array) -> jax.Array:
+        free = {
+            name: point[part].reshape(shape)
+            for (name, part), shape in zip(vector.slices.items(), vector.shapes, strict=True)
+        }
+        values = {name: transforms[name](value) for name, value in free.items()}
+        return log_density(model, args, kwargs, values)[0]
+
+    def product(row: jax.Array) -> jax.Array:
+        return jax.jvp(jax.grad(log_density_at), (jnp.asarray(start),), (row,))[1]
+
+    return np.asarray(jax.jit(jax.vmap(product))(jnp.asarray(rows)))
 
 
 def _joined(parts: Sequence[Any]) -> Any:

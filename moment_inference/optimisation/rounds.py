@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from moment_guides.families.gaussian import GaussianParameters
+from moment_guides.families.gaussian_parameters import GaussianParameters
 from moment_inference.optimisation.outcome import Outcome
 
 Report = Callable[[float], None] | None

@@ -52,15 +52,15 @@ def _around(objective: DeterministicLoss, point: np.ndarray) -> Neighbourhood:
 
 def _of_independent(around: Neighbourhood) -> np.ndarray:
     """Return the slope along means and variances of single coordinates."""
-    a, b, t = around.map.split(around.gradient)
-    return around.map.joined(a, b * np.eye(around.map.width), t)
+    parts, t = around.map.split(around.gradient)
+    for part, origin in zip(parts, around.map.origin.parts, strict=True):
+        width = origin.mean.shape[1]
+        part.b[:] *= np.eye(width, part.b.shape[2], part.b.shape[2] - width)
+    return around.map.joined(parts, t)
 
 
 def _left(after: Neighbourhood, vector: LatentVector) -> Dependence:
-    (a,), (b,), _ = after.map.split(after.gradient)
-    (root,) = after.map.origin.root
-    backwards = np.linalg.inv(root).T
-    by_coordinate = (backwards @ a) * (root @ a) + ((backwards @ b @ b) * root).sum(1)
+    by_coordinate = _by_coordinate(after, vector)
     by_site = {name: by_coordinate[part].sum() for name, part in vector.slices.items()}
     ordered = sorted(by_site, key=lambda name: -by_site[name])
     parts = np.cumsum([by_site[name] for name in ordered])
@@ -69,3 +69,18 @@ def _left(after: Neighbourhood, vector: LatentVector) -> Dependence:
         enough = max(enough, 2)  # one number leans on others
     left = float(after.gradient @ after.gradient) / 2
     return Dependence(left, tuple(ordered[: min(enough, MOST_SITES)]))
+
+
+def _by_coordinate(after: Neighbourhood, vector: LatentVector) -> np.ndarray:
+    """Return what each coordinate contributes to the square of the slope, [d]."""
+    result = np.zeros(vector.size)
+    parts = after.map.split(after.gradient)[0]
+    for part, origin, places in zip(parts, after.map.origin.parts, vector.parts, strict=True):
+        shared = places.shared
+        root, beside, own = origin.root[..., shared:], part.b[..., :shared], part.b[..., shared:]
+        backwards = np.swapaxes(np.linalg.inv(root), 1, 2)
+        by_mean = (backwards @ part.a[..., None] * (root @ part.a[..., None]))[..., 0]
+        by_spread = ((backwards @ own @ own) * root).sum(-1)
+        result[places.places] = by_mean + by_spread + (beside**2).sum(-1)
+        result[vector.shared] += (beside**2).sum((0, 1)) if shared else 0.0
+    return result

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from moment_guides.families.gaussian import GaussianParameters
+from moment_guides.families.gaussian_parameters import GaussianParameters, Part, PartIndices
 from moment_inference.optimisation.local_map import LocalMap
 from moment_inference.optimisation.natural_newton import Neighbourhood, natural_newton
 from moment_inference.optimisation.outcome import Outcome
@@ -22,40 +22,78 @@ X = RANDOM.normal(size=(ROWS, WIDTH)) / 2
 Y = RANDOM.poisson(np.exp(X @ np.array([0.5, -0.5, 0.2, 1.0]) + 0.4))
 
 
-def layout(blocks):
-    """A Gaussian of independent blocks over the weights, and an intercept that is none."""
-    names, width = range(blocks), WIDTH // blocks
-    locs = np.arange(WIDTH).reshape(blocks, width)
-    below = blocks * width * (width - 1) // 2
-    factors = 2 * WIDTH + np.arange(below).reshape(len(names), -1)
-    return GaussianParameters(locs, WIDTH + locs, factors, np.array([2 * WIDTH + below]))
+# coordinates that are shared, and blocks of the others
+LAYOUTS = {"one block": (4, 0), "two": (0, 2), "single": (0, 4), "arrow": (1, 3), "pair": (2, 1)}
+
+
+def layout(name):
+    """A Gaussian over the weights, and an intercept that is none."""
+    shared, blocks = LAYOUTS[name]
+    places, start, parts = np.arange(WIDTH), 2 * WIDTH, []
+    sizes = [(0, 1, shared)] + ([(shared, blocks, (WIDTH - shared) // blocks)] if blocks else [])
+    for of_shared, count, width in sizes:
+        locs, places = places[: count * width].reshape(count, width), places[count * width :]
+        each = width * of_shared + width * (width - 1) // 2
+        factors = start + np.arange(count * each).reshape(count, each)
+        parts.append(PartIndices(of_shared, locs, WIDTH + locs, factors))
+        start += count * each
+    return GaussianParameters(tuple(parts), np.array([start]))
+
+
+def joint(parts):
+    """The mean and the factor of all weights; of derivatives those by them."""
+    shared = parts[0].mean.size
+    mean, root, start = np.concatenate([part.mean.ravel() for part in parts]), [], 0
+    for part in parts:
+        for block in part.root:
+            rows, own = np.zeros([len(block), WIDTH]), block.shape[1] - len(block)
+            rows[:, :own], rows[:, start : start + len(block)] = block[:, :own], block[:, own:]
+            root, start = [*root, rows], start + len(block)
+    assert shared + (WIDTH - shared) == start
+    return mean, np.concatenate(root)
+
+
+def split(parts, mean, root):
+    """The same of the parts, from derivatives by the mean and the factor of all weights."""
+    result, start = [], 0
+    for part in parts:
+        blocks, width = part.mean.shape
+        rows = []
+        for _ in range(blocks):
+            block, own = root[start : start + width], slice(start, start + width)
+            side = part.root.shape[2] - width
+            rows.append(np.concatenate([block[:, :side], np.tril(block[:, own])], 1))
+            start += width
+        means = mean[start - blocks * width : start].reshape(blocks, width)
+        result.append(Part(means, np.array(rows).reshape(part.root.shape)))
+    return tuple(result)
 
 
 def value_and_slope(parameters, vector):
     """The negative ELBO with a prior N(0, I), and its slope by the vector."""
     point = parameters.point(vector)
-    mean, (intercept,) = point.mean.ravel(), point.rest
-    rows = X.reshape(ROWS, *point.mean.shape)
-    through = np.einsum("nbi,bij->nbj", rows, point.root)
-    rate = np.exp(X @ mean + intercept + (through**2).sum((1, 2)) / 2)
-    diagonal = np.diagonal(point.root, axis1=1, axis2=2)
-    loss = rate.sum() - Y @ (X @ mean + intercept) - np.log(diagonal).sum()
-    loss += (mean @ mean + (point.root**2).sum()) / 2
-    by_root = np.einsum("n,nbi,nbj->bij", rate, rows, through) + point.root
-    by_root = by_root - np.eye(diagonal.shape[1]) / diagonal[..., None]
-    by_mean = (X.T @ (rate - Y) + mean).reshape(point.mean.shape)
-    by = point._replace(mean=by_mean, root=np.tril(by_root), rest=np.array([(rate - Y).sum()]))
+    (mean, root), (intercept,) = joint(point.parts), point.rest
+    through = X @ root
+    rate = np.exp(X @ mean + intercept + (through**2).sum(1) / 2)
+    loss = rate.sum() - Y @ (X @ mean + intercept) - np.log(np.diagonal(root)).sum()
+    loss += (mean @ mean + (root**2).sum()) / 2
+    by_root = X.T @ (rate[:, None] * through) + root - np.diag(1 / np.diagonal(root))
+    by_parts = split(point.parts, X.T @ (rate - Y) + mean, by_root)
+    by = point._replace(parts=by_parts, rest=np.array([(rate - Y).sum()]))
     return loss, slope_of(parameters, point, by)
 
 
 def slope_of(parameters, point, by):
-    """A function's slope by the vector from those by mean, L and rest."""
-    scale = np.diagonal(point.root, axis1=1, axis2=2)
-    rows, columns = np.tril_indices(scale.shape[1], -1)
+    """A function's slope by the vector from those by means, roots and rest."""
     slope = np.empty(parameters.size)
-    slope[parameters.locs], slope[parameters.rest] = by.mean, by.rest
-    slope[parameters.scales] = (by.root * point.root).sum(2) / scale * -np.expm1(-scale)
-    slope[parameters.factors] = (scale[..., None] * by.root)[:, rows, columns]
+    slope[parameters.rest] = by.rest
+    for indices, part, change in zip(parameters.parts, point.parts, by.parts, strict=True):
+        width = part.mean.shape[1]
+        scale = np.diagonal(part.root[:, :, indices.shared :], axis1=1, axis2=2)
+        rows, columns = np.tril_indices(width, indices.shared - 1, indices.shared + width)
+        slope[indices.locs] = change.mean
+        slope[indices.scales] = (change.root * part.root).sum(2) / scale * -np.expm1(-scale)
+        slope[indices.factors] = (scale[..., None] * change.root)[:, rows, columns]
     return slope
 
 
@@ -78,7 +116,8 @@ def objective(parameters, is_compiled=True):
 
 def start(parameters):
     vector = np.zeros(parameters.size)
-    vector[parameters.scales] = np.log(np.expm1(0.3))
+    for part in parameters.parts:
+        vector[part.scales] = np.log(np.expm1(0.3))
     return vector
 
 
@@ -93,16 +132,16 @@ def random_vector(parameters):
     return np.random.default_rng(1).normal(size=parameters.size) / 2
 
 
-@pytest.mark.parametrize("blocks", [1, 2, 4])
-def test_a_vector_of_parameters_comes_back(blocks):
-    parameters = layout(blocks)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_vector_of_parameters_comes_back(name):
+    parameters = layout(name)
     vector = random_vector(parameters)
     np.testing.assert_allclose(parameters.vector(parameters.point(vector)), vector, atol=1e-14)
 
 
-@pytest.mark.parametrize("blocks", [1, 2, 4])
-def test_derivatives_by_coordinates_are_those_of_differences(blocks):
-    parameters = layout(blocks)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_derivatives_by_coordinates_are_those_of_differences(name):
+    parameters = layout(name)
     vector = random_vector(parameters)
     local = LocalMap(parameters, parameters.point(vector), np.array([0.5]))
     step = 0.05 * np.random.default_rng(2).normal(size=local.size)
@@ -118,9 +157,9 @@ def test_derivatives_by_coordinates_are_those_of_differences(blocks):
     )
 
 
-@pytest.mark.parametrize("blocks", [1, 4])
-def test_a_direction_is_the_transpose_of_a_gradient(blocks):
-    parameters = layout(blocks)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_direction_is_the_transpose_of_a_gradient(name):
+    parameters = layout(name)
     local = LocalMap(parameters, parameters.point(random_vector(parameters)), np.array([0.5]))
     random = np.random.default_rng(3)
     step, row = random.normal(size=local.size), random.normal(size=parameters.size)
@@ -129,9 +168,9 @@ def test_a_direction_is_the_transpose_of_a_gradient(blocks):
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])
-@pytest.mark.parametrize("blocks", [1, 2, 4])
-def test_it_ends_where_scipy_does(blocks, is_compiled):
-    parameters = layout(blocks)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_it_ends_where_scipy_does(name, is_compiled):
+    parameters = layout(name)
     outcome, loss = fitted(parameters, is_compiled)
     expected = minimize(loss.value_and_slope, start(parameters), jac=True, tol=1e-9)
     assert outcome.converged
@@ -140,8 +179,9 @@ def test_it_ends_where_scipy_does(blocks, is_compiled):
     np.testing.assert_allclose(outcome.point, expected.x, atol=1e-4)
 
 
-def test_the_curvature_is_that_of_the_coordinates():
-    parameters = layout(1)
+@pytest.mark.parametrize("name", ["one block", "arrow"])
+def test_the_curvature_is_that_of_the_coordinates(name):
+    parameters = layout(name)
     vector = random_vector(parameters)
     both = [
         Neighbourhood.of(objective(parameters, flag), parameters, vector, np.array([0.5]))
@@ -156,33 +196,41 @@ def test_the_curvature_is_that_of_the_coordinates():
     )
 
 
-def test_one_natural_step_solves_a_conjugate_model():
-    parameters = GaussianParameters(
-        np.array([[0, 1]]), np.array([[2, 3]]), np.array([[4]]), np.zeros(0, int)
-    )
-    precision, shift = np.array([[2.0, 0.6], [0.6, 1.0]]), np.array([1.0, -0.5])
-    origin = parameters.point(np.array([0.3, -0.2, 0.1, 0.4, 0.7]))
-    local = LocalMap(parameters, origin, np.zeros(0))
-    root = origin.root[0]
-    by_mean = precision @ origin.mean[0] - shift
-    by_root = np.tril(precision @ root) - np.diag(1 / np.diagonal(root))
-    change = origin._replace(mean=by_mean[None], root=by_root[None], rest=np.zeros(0))
-    slope = slope_of(parameters, origin, change)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_one_natural_step_solves_a_conjugate_model(name):
+    parameters = layout(name)
+    random = np.random.default_rng(8)
+    origin = parameters.point(random_vector(parameters))
+    ones = [part._replace(root=np.ones(part.root.shape)) for part in origin.parts]
+    pattern, random_matrix = joint(ones)[1], random.normal(size=(WIDTH, WIDTH)) / 2
+    precision = np.where(pattern + pattern.T > 0, random_matrix + random_matrix.T, 0.0)
+    precision, shift = precision + 4 * np.eye(WIDTH), random.normal(size=WIDTH)
+    local = LocalMap(parameters, origin, np.ones(1))
+    mean, root = joint(origin.parts)
+    by_root = precision @ root - np.diag(1 / np.diagonal(root))
+    by_parts = split(origin.parts, precision @ mean - shift, by_root)
+    slope = slope_of(parameters, origin, origin._replace(parts=by_parts, rest=np.zeros(1)))
     moved = local.moved(-local.gradient(np.zeros(local.size), slope))
-    np.testing.assert_allclose(moved.root[0] @ moved.root[0].T, np.linalg.inv(precision), rtol=1e-7)
-    np.testing.assert_allclose(moved.mean[0], np.linalg.solve(precision, shift), rtol=1e-7)
+    mean, root = joint(moved.parts)
+    np.testing.assert_allclose(root @ root.T, np.linalg.inv(precision), rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(mean, np.linalg.solve(precision, shift), rtol=1e-7)
 
 
-def test_a_step_beyond_all_gaussians_is_none():
-    parameters = layout(1)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_step_beyond_all_gaussians_is_none(name):
+    parameters = layout(name)
     local = LocalMap(parameters, parameters.point(start(parameters)), np.array([0.5]))
-    blown = local.joined(np.zeros((1, WIDTH)), 2 * np.eye(WIDTH)[None], np.zeros(1))
-    assert local.moved(blown) is None
+    for at, part in enumerate(parameters.parts):
+        parts = local.split(np.zeros(local.size))[0]
+        parts[at].b[:, *part.ones] = 2
+        is_empty = not part.locs.size
+        assert is_empty or local.moved(local.joined(parts, np.zeros(1))) is None
 
 
+@pytest.mark.parametrize("name", ["one block", "arrow"])
 @pytest.mark.parametrize("is_compiled", [True, False])
-def test_the_inverse_is_that_of_the_hessian(is_compiled):
-    parameters = layout(1)
+def test_the_inverse_is_that_of_the_hessian(is_compiled, name):
+    parameters = layout(name)
     outcome, loss = fitted(parameters, is_compiled)
     rows = np.random.default_rng(6).normal(size=(3, parameters.size))
     inverse = NaturalInverse(loss, outcome.point)
