@@ -80,7 +80,7 @@ def with_plates(vector: LatentVector, axes: Sequence[Axes], products: Products) 
 
 def _candidates(vector: LatentVector, axes: Sequence[Axes]) -> Iterator[Plate]:
     """Yield the plates, each site in its largest one."""
-    places, kept = dict[str, list[np.ndarray]](), dict[str, dict[str, int]]()
+    places = dict[str, list[np.ndarray]]()
     for name, shape, plates in zip(vector.names, vector.shapes, axes, strict=True):
         sizes = {shape[axis]: (plate, axis) for plate, axis in plates if shape[axis] > 1}
         if sizes:
@@ -88,11 +88,10 @@ def _candidates(vector: LatentVector, axes: Sequence[Axes]) -> Iterator[Plate]:
             part = vector.slices[name]
             own = np.moveaxis(np.arange(part.start, part.stop).reshape(shape), axis, 0)
             places.setdefault(plate, []).append(own.reshape(size, -1))
-            kept.setdefault(plate, {})[name] = axis
     for plate, columns in places.items():
         block = np.concatenate(columns, 1)
         if block.shape[1] <= MAX_DENSE:
-            yield Plate(plate, block, kept[plate])
+            yield Plate(plate, block)
 
 
 def _probes(plates: Sequence[Plate], products: Products, size: int) -> list[Probe]:

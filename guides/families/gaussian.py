@@ -7,17 +7,15 @@ a model with plates has: elements of a plate are independent given what they sha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.numerics.arrays import Array, device, namespace
 
-MOST_OF_A_COVARIANCE = 5000  # most coordinates of which it is written down
 MAX_DENSE = 500  # most coordinates of one block, whose factor has the square of that
 
 
@@ -26,7 +24,6 @@ class Plate(NamedTuple):
 
     name: str
     places: np.ndarray  # in the vector of all, [elements, k]
-    axes: Mapping[str, int]  # of its sites' unconstrained values, in the order of the columns
 
 
 class PartOfVector(NamedTuple):
@@ -82,61 +79,18 @@ class LatentVector:
         return tuple(parts)
 
     @property
+    def blocks(self) -> np.ndarray:
+        """Return the number of each coordinate's block, of the shared ones −1, [d]."""
+        numbers, start = np.full(self.size, -1), 0
+        for plate in self.plates:
+            numbers[plate.places] = start + np.arange(len(plate.places))[:, None]
+            start += len(plate.places)
+        return numbers
+
+    @property
     def factor_size(self) -> int:
         """Return the number of elements of the factor left of the ones on its diagonal."""
         return sum(part.factors.size for part in self.parts)
-
-    def sites(self, parts: Sequence[Any], moved: Callable[[Any, int, int], Any]) -> dict[str, Any]:
-        """Return the value of each site from those of the parts, [..., p] and [..., blocks, k].
-
-        ``moved`` moves an axis.
-        """
-        shapes, result = dict(zip(self.names, self.shapes, strict=True)), dict[str, Any]()
-        for plate, value in zip(self.plates, parts[1:], strict=True):
-            start, batch = 0, tuple(value.shape[:-2])
-            for name, axis in plate.axes.items():
-                size, rest = shapes[name][axis], [*shapes[name]]
-                rest.pop(axis)
-                stop = start + math.prod(rest)
-                free = value[..., start:stop].reshape((*batch, size, *rest))
-                last = axis - len(shapes[name])
-                result[name] = moved(free, len(batch), last) if axis else free
-                start = stop
-        return {**self.shared_sites(parts[0]), **result}
-
-    def shared_sites(self, part: Any) -> dict[str, Any]:
-        """Return the value of each site outside of the plates from the shared coordinates."""
-        local = frozenset(name for plate in self.plates for name in plate.axes)
-        result, start = dict[str, Any](), 0
-        for name, shape in zip(self.names, self.shapes, strict=True):
-            if name not in local:
-                stop = start + math.prod(shape)
-                result[name] = part[..., start:stop].reshape((*part.shape[:-1], *shape))
-                start = stop
-        return result
-
-    def joint(self, means: Sequence[Array], roots: Sequence[Array]) -> tuple[Array, Array]:
-        """Return the mean [d] and the covariance [d, d] of all coordinates."""
-        if self.size > MOST_OF_A_COVARIANCE:
-            raise UnsupportedMoments(
-                f"the covariance of all {self.size} coordinates would be a matrix of "
-                f"{self.size} x {self.size}; {MOST_OF_A_COVARIANCE} are the most",
-                sites=self.names,
-                remedy="use sample_posterior, median and quantiles",
-            )
-        xp = namespace(means[0])
-        order = np.argsort(np.concatenate([part.places.ravel() for part in self.parts]))
-        mean = xp.concat([xp.reshape(part, (-1,)) for part in means])
-        wide, start = [], 0
-        for root in roots:
-            side = root.shape[-1] - root.shape[-2]
-            own = _block_diagonal(root[..., side:])
-            by_shared = xp.reshape(root[..., :side], (len(own), side))
-            columns = [by_shared, _zeros(own, start - side), own]
-            start += len(own)
-            wide.append(xp.concat([*columns, _zeros(own, self.size - start)], axis=-1))
-        root = taken(xp.concat(wide), order)
-        return taken(mean, order), root @ root.mT
 
     def check(self, refusal: str = "") -> None:
         """Raise UnsupportedMoments for more shared coordinates than one Gaussian may have.
@@ -169,45 +123,3 @@ def check_whole_plates(sites: Sequence[tuple[str, Sequence[tuple[str, int, int]]
                     sites=[name],
                     remedy="leave out the plate's subsample_size, or use DVIGuide",
                 )
-
-
-def taken(array: Array, places: np.ndarray) -> Array:
-    """Return elements [*places] of the first axis of an array."""
-    xp = namespace(array)
-    where = xp.asarray(places.ravel(), device=device(array))
-    return xp.reshape(xp.take(array, where, axis=0), (*places.shape, *array.shape[1:]))
-
-
-def _zeros(like: Array, columns: int) -> Array:
-    xp = namespace(like)
-    return xp.zeros((len(like), columns), dtype=like.dtype, device=device(like))
-
-
-def _block_diagonal(blocks: Array) -> Array:
-    """Return the matrix [n k, n k] with blocks [n, k, k] on its diagonal."""
-    xp, (count, width, _) = namespace(blocks), blocks.shape
-    which = xp.eye(count, dtype=blocks.dtype, device=device(blocks))
-    wide = which[:, None, :, None] * blocks[:, :, None, :]
-    return xp.reshape(wide, (count * width, count * width))
-
-
-def roots_of(vector: LatentVector, scale: Array, factor: Array) -> list[Array]:
-    """Return W beside L of each part, [blocks, k, p + k], from s [d] and the elements of [V, U]."""
-    return [taken(scale, part.places)[..., None] * _unit(part, factor) for part in vector.parts]
-
-
-def _unit(part: PartOfVector, factor: Array) -> Array:
-    """Return [V, U], [blocks, k, p + k]."""
-    xp, (blocks, width) = namespace(factor), part.places.shape
-    left, count = (
-        np.tril_indices(width, part.shared - 1, part.shared + width),
-        part.factors.shape[1],
-    )
-    places = np.full([width, part.shared + width], count)  # of a zero
-    places[left] = np.arange(count)
-    places[np.arange(width), part.shared + np.arange(width)] = count + 1  # of a one
-    own = xp.reshape(factor[part.start : part.start + part.factors.size], (blocks, count))
-    ends = [xp.full((blocks, 1), end, dtype=own.dtype, device=device(own)) for end in (0.0, 1.0)]
-    padded = xp.concat([own, *ends], axis=-1)
-    where = xp.asarray(places.ravel(), device=device(factor))
-    return xp.reshape(xp.take(padded, where, axis=-1), (blocks, *places.shape))

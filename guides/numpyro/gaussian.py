@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -13,22 +12,43 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from numpyro.distributions import biject_to
+from numpyro.distributions import Distribution, biject_to, constraints
 from numpyro.distributions.util import sum_rightmost
 from numpyro.infer.util import log_density
 
 from moment_calculus.numerics.private_apis import is_traced
 from moment_guides.families.arrow import NEAR, with_plates
-from moment_guides.families.gaussian import LatentVector, check_whole_plates, roots_of, taken
+from moment_guides.families.arrow_normal import ArrowNormalBase
+from moment_guides.families.gaussian import LatentVector, check_whole_plates
 from moment_guides.families.gaussian_parameters import GaussianParameters
 from moment_guides.families.mean_field import LatentSite
 from moment_guides.numpyro.latent_sites import ModelTrace, is_real
 from moment_guides.numpyro.mean_field import DVIGuide
-from moment_guides.numpyro.scales import (
-    FastMultivariateNormal,
-    FastNormal,
-    in_enabled_precision,
-)
+from moment_guides.numpyro.scales import FastMultivariateNormal, in_enabled_precision
+
+
+class ArrowNormal(ArrowNormalBase, Distribution):
+    """A Normal of blocks that are independent given the coordinates that they share."""
+
+    arg_constraints: dict = {}  # noqa: RUF012 (NumPyro's own convention)
+    support = constraints.real_vector
+    pytree_data_fields = ("loc", "scale", "factor")
+    pytree_aux_fields = ("vector",)
+    reparametrized_params = ["loc", "scale", "factor"]  # noqa: RUF012
+
+    def __init__(self, loc: Any, scale: Any, factor: Any, vector: LatentVector) -> None:
+        self.loc, self.scale, self.factor, self.vector = loc, scale, factor, vector
+        super().__init__((), jnp.shape(loc), validate_args=False)
+
+    @property
+    def has_rsample(self) -> bool:
+        """Return True: draws are differentiable in all parameters."""
+        return True
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        """Return reparameterised draws [*sample_shape, d]."""
+        shape = (*sample_shape, *self.event_shape)
+        return self.image(jax.random.normal(key, shape, jnp.result_type(self.loc)))
 
 
 class GaussianGuide(DVIGuide):
@@ -85,57 +105,44 @@ class GaussianGuide(DVIGuide):
     ) -> dict[str, Any]:
         """Sample the vector, and from it every latent site."""
         locs, scales = zip(*(self._declare(site, initial) for site in sites), strict=True)
-        size = self.vector.factor_size
-        factor = numpyro.param(self._name("", "factor"), np.zeros(size), event_dim=1)
-        free = self._sampled_coordinates(*self._means_and_roots(locs, scales, factor))
+        factor = numpyro.param(
+            self._name("", "factor"), np.zeros(self.vector.factor_size), event_dim=1
+        )
+        posterior = self._joint(_joined(locs), _joined(scales), in_enabled_precision(factor))
+        name = f"_{self.prefix}_latent"
+        latent = numpyro.sample(name, posterior, infer={"is_auxiliary": True})
         result = {}
-        for site in sites:
+        for site, free in self._parts(latent, sites):
             with ExitStack() as stack:
                 for plate in site.plates:
                     stack.enter_context(plates[plate])
-                result[site.name] = numpyro.sample(site.name, _on_support(site, free[site.name]))
+                result[site.name] = numpyro.sample(site.name, _on_support(site, free))
         return result
 
-    def _means_and_roots(
-        self, locs: Sequence[Any], scales: Sequence[Any], factor: Any
-    ) -> tuple[list[Any], list[Any]]:
-        """Return the means and the factors of all parts."""
-        loc, scale, factor = _joined(locs), _joined(scales), in_enabled_precision(factor)
-        if not any(map(is_traced, (loc, scale, factor))):  # NumPy needs no compilation
-            loc, scale, factor = (np.asarray(part) for part in (loc, scale, factor))
-        means = [taken(loc, part.places) for part in self.vector.parts]
-        return means, roots_of(self.vector, scale, factor)
+    def _joint(self, loc: Any, scale: Any, factor: Any) -> dist.MultivariateNormal | ArrowNormal:
+        if self.vector.plates:
+            return ArrowNormal(loc, scale, factor, self.vector)
+        rows, columns = np.tril_indices(len(loc), -1)
+        unit: Any
+        if any(map(is_traced, (loc, scale, factor))):
+            unit = jnp.eye(len(loc), dtype=loc.dtype).at[rows, columns].set(factor)
+        else:  # NumPy needs no compilation
+            loc, scale = np.asarray(loc), np.asarray(scale)
+            unit = np.eye(len(loc), dtype=loc.dtype)
+            unit[rows, columns] = factor
+        return FastMultivariateNormal(loc, scale[:, None] * unit)
 
-    def _sampled_coordinates(self, means: Sequence[Any], roots: Sequence[Any]) -> dict[str, Any]:
-        """Sample the shared coordinates, and those of each plate given them."""
-        name, (root, *others) = f"_{self.prefix}_latent", roots
-        shared = FastMultivariateNormal(means[0][0], root[0])
-        latent = numpyro.sample(name, shared, infer={"is_auxiliary": True})
-        values = [latent]
-        for number, (mean, wide) in enumerate(zip(means[1:], others, strict=True), 1):
-            own = wide[..., latent.shape[-1] :]
-            scale = jnp.diagonal(own, axis1=-2, axis2=-1)
-            normal = FastNormal(mean, scale).to_event(2)
-            noise = numpyro.sample(f"{name}_{number}", normal, infer={"is_auxiliary": True})
-            if own.shape[-1] > 1:
-                unit = own / scale[:, None]
-                noise = mean + (unit @ (noise - mean)[..., None])[..., 0]
-            slope = jax.scipy.linalg.solve_triangular(
-                root[0].T, wide[..., : latent.shape[-1]].mT, lower=False
-            ).mT
-            values.append(noise + slope @ (latent - means[0][0]))
-        return self.vector.sites(values, jnp.moveaxis)
+    def _parts(self, latent: Any, sites: Sequence[LatentSite]) -> Iterator[tuple[LatentSite, Any]]:
+        """Return every site with its unconstrained value, of a vector [..., d]."""
+        shapes = dict(zip(self.vector.names, self.vector.shapes, strict=True))
+        for site in sites:
+            part = latent[..., self.vector.slices[site.name]]
+            yield site, part.reshape(latent.shape[:-1] + shapes[site.name])
 
-    def get_posterior(self, params: dict[str, jax.Array]) -> dist.MultivariateNormal:
+    def get_posterior(self, params: dict[str, jax.Array]) -> dist.MultivariateNormal | ArrowNormal:
         """Return the joint posterior of the unconstrained values, as one vector."""
-        means, roots = self._of_parameters(params)
-        if not self.vector.plates:
-            return FastMultivariateNormal(means[0][0], roots[0][0])
-        return dist.MultivariateNormal(*self.vector.joint(means, roots))
-
-    def _of_parameters(self, params: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
-        _, locs, scales = zip(*self._parameters(dict(params)), strict=True)
-        return self._means_and_roots(locs, scales, params[self._name("", "factor")])
+        _, locs, scales = zip(*self._parameters(params), strict=True)
+        return self._joint(_joined(locs), _joined(scales), params[self._name("", "factor")])
 
     def from_mean_field(
         self, params: Mapping[str, Any], own: Mapping[str, Any]
@@ -155,31 +162,18 @@ class GaussianGuide(DVIGuide):
     def _draws(
         self, rng_key: jax.Array, params: dict[str, jax.Array], shape: tuple[int, ...]
     ) -> dict[str, jax.Array]:
-        means, roots = self._of_parameters(params)
-        sizes = [math.prod(mean.shape) for mean in means]
-        noise = jax.random.normal(rng_key, (*shape, sum(sizes)), jnp.result_type(*means))
-        parts, shared = [], noise[..., : sizes[0]]
-        for mean, root, own in zip(
-            means, roots, jnp.split(noise, np.cumsum(sizes)[:-1], axis=-1), strict=True
-        ):
-            side = root.shape[-1] - root.shape[-2]
-            by_shared = jnp.einsum("nij,...j->...ni", root[..., :side], shared[..., :side])
-            own = own.reshape((*shape, *mean.shape))[..., None]
-            parts.append(mean + by_shared + (root[..., side:] @ own)[..., 0])
-        free = self.vector.sites([parts[0][..., 0, :], *parts[1:]], jnp.moveaxis)
-        supports = {site.name: site.support for site in self._known_sites()}
-        return {name: biject_to(supports[name])(value) for name, value in free.items()}
+        draws = self.get_posterior(params).sample(rng_key, shape)
+        parts = self._parts(draws, self._known_sites())
+        return {site.name: biject_to(site.support)(free) for site, free in parts}
 
     def _marginals(
         self, params: dict[str, jax.Array]
     ) -> list[tuple[LatentSite, jax.Array, jax.Array]]:
-        means, roots = self._of_parameters(params)
-        scales = [jnp.sqrt((root**2).sum(-1)) for root in roots]
-        locs, deviations = (
-            self.vector.sites([first[0], *others], jnp.moveaxis)
-            for first, *others in (means, scales)
-        )
-        return [(site, locs[site.name], deviations[site.name]) for site in self._known_sites()]
+        posterior = self.get_posterior(params)
+        scale = jnp.sqrt(posterior.variance)
+        sites = self._known_sites()
+        pairs = zip(self._parts(posterior.loc, sites), self._parts(scale, sites), strict=True)
+        return [(site, loc, part) for (site, loc), (_, part) in pairs]
 
 
 def _axes(

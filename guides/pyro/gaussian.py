@@ -13,15 +13,36 @@ import pyro
 import pyro.distributions as dist
 import torch
 from pyro import poutine
+from pyro.distributions import TorchDistribution, constraints
 from pyro.distributions.util import sum_rightmost
 from pyro.nn import PyroParam
 from torch.distributions import biject_to
 
 from moment_guides.families.arrow import NEAR, with_plates
-from moment_guides.families.gaussian import LatentVector, check_whole_plates, roots_of, taken
+from moment_guides.families.arrow_normal import ArrowNormalBase
+from moment_guides.families.gaussian import LatentVector, check_whole_plates
 from moment_guides.families.gaussian_parameters import GaussianParameters
 from moment_guides.families.mean_field import LatentSite
 from moment_guides.pyro.mean_field import DVIGuide
+
+
+class ArrowNormal(ArrowNormalBase, TorchDistribution):
+    """A Normal of blocks that are independent given the coordinates that they share."""
+
+    arg_constraints: dict = {}  # noqa: RUF012 (torch's own convention)
+    support = constraints.real_vector
+    has_rsample = True
+
+    def __init__(
+        self, loc: torch.Tensor, scale: torch.Tensor, factor: torch.Tensor, vector: LatentVector
+    ) -> None:
+        self.loc, self.scale, self.factor, self.vector = loc, scale, factor, vector
+        super().__init__(torch.Size(), loc.shape, validate_args=False)
+
+    def rsample(self, sample_shape: Any = ()) -> torch.Tensor:
+        """Return reparameterised draws [*sample_shape, d]."""
+        shape = torch.Size(sample_shape) + self.loc.shape
+        return self.image(torch.randn(shape, dtype=self.loc.dtype, device=self.loc.device))
 
 
 class GaussianGuide(DVIGuide):
@@ -75,64 +96,43 @@ class GaussianGuide(DVIGuide):
         """Sample the vector and from it every latent site; arguments are those of the model."""
         if self._sites is None:
             self._setup_prototype(*args, **kwargs)
-        free = self._sampled()
+        name = f"_{self._pyro_name}_latent"
+        latent = pyro.sample(name, self.get_posterior(), infer={"is_auxiliary": True})
         plates = self._create_plates(*args, **kwargs)
         result = {}
-        for site in self._known_sites():
+        for site, free in self._parts(latent):
             with ExitStack() as stack:
                 for plate in site.plates:
                     stack.enter_context(plates[plate])
-                result[site.name] = pyro.sample(site.name, _on_support(site, free[site.name]))
+                result[site.name] = pyro.sample(site.name, _on_support(site, free))
         return result
-
-    def _sampled(self) -> dict[str, torch.Tensor]:
-        """Sample the shared coordinates, and those of each plate given them."""
-        name = f"_{self._pyro_name}_latent"
-        means, (root, *roots) = self._means_and_roots()
-        shared = dist.MultivariateNormal(means[0][0], scale_tril=root[0], validate_args=False)
-        latent = pyro.sample(name, shared, infer={"is_auxiliary": True})
-        values = [latent]
-        for number, (mean, wide) in enumerate(zip(means[1:], roots, strict=True), 1):
-            own = wide[..., len(latent) :]
-            scale = torch.diagonal(own, dim1=-2, dim2=-1)
-            normal = dist.Normal(mean, scale).to_event(2)
-            noise = pyro.sample(f"{name}_{number}", normal, infer={"is_auxiliary": True})
-            if own.shape[-1] > 1:
-                unit = own / scale[:, None]
-                noise = mean + (unit @ (noise - mean)[..., None])[..., 0]
-            slope = torch.linalg.solve_triangular(
-                root, wide[..., : len(latent)], upper=False, left=False
-            )
-            values.append(noise + slope @ (latent - means[0][0]))
-        return self.vector.sites(values, torch.movedim)
-
-    def _means_and_roots(
-        self, params: Mapping[str, torch.Tensor] | None = None
-    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Return the means and the factors of all parts."""
-        loc, scale = self._vectors(params)
-        factor = self.factor if params is None else params[_name_ending(params, "factor")]
-        means = [taken(loc, part.places) for part in self.vector.parts]
-        return means, roots_of(self.vector, scale, factor)
 
     def get_posterior(
         self, params: Mapping[str, torch.Tensor] | None = None
-    ) -> dist.MultivariateNormal:
-        """Return the joint posterior of the unconstrained values, as one vector.
-
-        UnsupportedMoments above 5000 coordinates, whose covariances would be 25 millions.
-        """
-        means, roots = self._means_and_roots(params)
-        if not self.vector.plates:
-            return dist.MultivariateNormal(means[0][0], scale_tril=roots[0][0], validate_args=False)
-        mean, covariance = self.vector.joint(means, roots)
-        return dist.MultivariateNormal(mean, covariance, validate_args=False)
+    ) -> dist.MultivariateNormal | ArrowNormal:
+        """Return the joint posterior of the unconstrained values, as one vector."""
+        loc, scale = self._vectors(params)
+        factor = self.factor if params is None else params[_name_ending(params, "factor")]
+        if self.vector.plates:
+            return ArrowNormal(loc, scale, factor, self.vector)
+        below = torch.tril_indices(self.vector.size, self.vector.size, -1, device=loc.device)
+        unit = torch.eye(self.vector.size, dtype=loc.dtype, device=loc.device)
+        unit = unit.index_put((below[0], below[1]), factor)
+        return dist.MultivariateNormal(loc, scale_tril=scale[:, None] * unit, validate_args=False)
 
     def _vectors(self, params: Mapping[str, torch.Tensor] | None) -> Iterator[torch.Tensor]:
         """Return the locations and conditional standard deviations of all components."""
         sites = [self._parameters_from(site.name, params) for site in self._known_sites()]
         for parts in zip(*sites, strict=True):
             yield torch.cat([part.reshape(-1) for part in parts])
+
+    def _parts(self, latent: torch.Tensor) -> Iterator[tuple[LatentSite, torch.Tensor]]:
+        """Return every site with its unconstrained value, of a vector [..., d]."""
+        shapes = dict(zip(self.vector.names, self.vector.shapes, strict=True))
+        slices = self.vector.slices
+        for site in self._known_sites():
+            part = latent[..., slices[site.name]]
+            yield site, part.reshape(tuple(latent.shape[:-1]) + shapes[site.name])
 
     def from_mean_field(
         self, params: Mapping[str, torch.Tensor], own: Mapping[str, torch.Tensor]
@@ -160,26 +160,14 @@ class GaussianGuide(DVIGuide):
         return GaussianParameters.of_sites(self.vector, sizes, locs, scales, find("factor"))
 
     def _draws(self, num_samples: int) -> dict[str, torch.Tensor]:
-        means, roots = self._means_and_roots()
-        shared = torch.randn(num_samples, means[0].shape[-1]).to(means[0])
-        parts = list[torch.Tensor]()
-        for mean, root in zip(means, roots, strict=True):
-            noise = torch.randn(num_samples, *mean.shape).to(mean) if parts else shared[:, None]
-            side = root.shape[-1] - root.shape[-2]
-            by_shared = torch.einsum("nij,sj->sni", root[..., :side], shared[:, :side])
-            parts.append(mean + by_shared + (root[..., side:] @ noise[..., None])[..., 0])
-        free = self.vector.sites([parts[0][:, 0], *parts[1:]], torch.movedim)
-        supports = {site.name: site.support for site in self._known_sites()}
-        return {name: biject_to(supports[name])(value) for name, value in free.items()}
+        draws = self.get_posterior().sample((num_samples,))
+        return {site.name: biject_to(site.support)(free) for site, free in self._parts(draws)}
 
     def _marginal(self, site: str) -> tuple[torch.Tensor, torch.Tensor]:
-        means, roots = self._means_and_roots()
-        scales = [root.square().sum(-1).sqrt() for root in roots]
-        loc, scale = (
-            self.vector.sites([first[0], *others], torch.movedim)[site]
-            for first, *others in (means, scales)
-        )
-        return loc, scale
+        posterior = self.get_posterior()
+        loc, scale = posterior.loc, posterior.variance.sqrt()
+        pairs = zip(self._parts(loc), self._parts(scale), strict=True)
+        return next((a, b) for (at, a), (_, b) in pairs if at.name == site)
 
 
 def _axes(site: dict, shape: tuple[int, ...]) -> list[tuple[str, int]]:

@@ -27,7 +27,7 @@ from moment_calculus.values.spread import (
 class Entries(NamedTuple):
     """The entries of a latent site that are the components of a value."""
 
-    site: Any  # a latent site with independent components
+    site: Any  # a latent site whose step knows the covariances of its entries
     indices: Callable[[], Array]  # computes the index of every entry, in the shape of the value
 
     @classmethod
@@ -42,7 +42,7 @@ class Entries(NamedTuple):
     def covariance(self, variance: Array) -> Array:
         """Return the covariance along the trailing axis, given the variance of each component."""
         indices = self.indices()
-        return _where_same(indices[..., :, None], indices[..., None, :], variance[..., :, None])
+        return self.site.step.covariances_of_entries(indices, indices, variance)
 
 
 class Added(NamedTuple):
@@ -84,8 +84,8 @@ def covariance_of_entries(left: Any, right: Any) -> Array | None:
         features_last(part.indices(), value.axis)
         for part, value in zip(parts, (left, right), strict=True)
     )
-    variance = features_last(left.variance, left.axis)[..., :, None]
-    return _where_same(ours[..., :, None], theirs[..., None, :], variance)
+    variance = features_last(left.variance, left.axis)
+    return parts[0].site.step.covariances_of_entries(ours, theirs, variance)
 
 
 def elementwise_covariance_of_entries(left: Any, right: Any) -> Array | None:
@@ -93,7 +93,8 @@ def elementwise_covariance_of_entries(left: Any, right: Any) -> Array | None:
     parts = _of_one_site(left, right)
     if parts is None:
         return None
-    return _where_same(parts[0].indices(), parts[1].indices(), left.variance)
+    ours, theirs = (part.indices() for part in parts)
+    return parts[0].site.step.covariance_of_entries(ours, theirs, left.variance)
 
 
 def _where_same(ours: Array, theirs: Array, variance: Array) -> Array:
@@ -281,6 +282,26 @@ class Step:
             value: the value of this step.
         """
         return None
+
+    def covariance_of_entries(self, ours: Array, theirs: Array, variance: Array) -> Array:
+        """Covariance of entries of a latent site; by default they are independent.
+
+        Args:
+            ours: indices, of any shape.
+            theirs: other indices, of a shape that broadcasts with it.
+            variance: of the entries ``ours``.
+        """
+        return _where_same(ours, theirs, variance)
+
+    def covariances_of_entries(self, ours: Array, theirs: Array, variance: Array) -> Array:
+        """Covariances ``batch + [d, e]`` of entries of a latent site with each other.
+
+        Args:
+            ours: indices, ``batch + [d]``.
+            theirs: other indices, ``batch + [e]``.
+            variance: of the entries ``ours``.
+        """
+        return _where_same(ours[..., :, None], theirs[..., None, :], variance[..., :, None])
 
 
 @dataclass(frozen=True, eq=False)

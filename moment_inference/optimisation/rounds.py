@@ -58,10 +58,11 @@ class DeterministicLoss:
         """Return the Gaussian by whose products Newton's method goes; None if by others."""
         if self.gaussian is not None or not FEW < point.size <= MAX_DENSE_PARAMETERS:
             return self.gaussian
-        if self.singles is None or not self.singles.locs.size:
+        if self.singles is None or not self.singles.parts[1].locs.size:
             return None
-        scales = self.units(point)[self.singles.locs]
-        is_softplus = np.allclose(scales, np.logaddexp(0, point[self.singles.scales]), 1e-4)
+        _, singles = self.singles.parts
+        scales = self.units(point)[singles.locs]
+        is_softplus = np.allclose(scales, np.logaddexp(0, point[singles.scales]), 1e-4)
         return self.singles if is_softplus else None
 
     def within(self, context: Callable[[], AbstractContextManager]) -> DeterministicLoss:

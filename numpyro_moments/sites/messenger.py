@@ -99,9 +99,8 @@ class LatentVectors:
         """Yield the name, the support and the unconstrained value of sites of a whole vector."""
         for guide in self.joint:
             if name == f"_{guide.prefix}_latent":
-                supports = {site.name: site.support for site in guide._known_sites()}
-                for site, free in guide.vector.shared_sites(vector).items():
-                    yield site, supports[site], free
+                for site, free in guide._parts(vector, guide._known_sites()):
+                    yield site.name, site.support, free
         guide = self._guide_of(name)
         if guide is not None and not _takes_apart(guide):
             for site, free in guide._unpack_latent(vector).items():

@@ -1,0 +1,129 @@
+"""The Gaussian guide with blocks of plates: the optimum is that of a Gaussian of one block."""
+
+from functools import partial
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import numpyro_moments
+import pyro_moments
+from moment_guides.families import arrow, gaussian
+from tests.cases.hosts import models
+
+pytestmark = pytest.mark.usefixtures("double_precision", "double_precision_in_jax")
+
+HOSTS = {
+    "pyro": (pyro_moments, models.PYRO, torch.tensor),
+    "numpyro": (numpyro_moments, models.NUMPYRO, jnp.asarray),
+}
+RANDOM = np.random.default_rng(0)
+GROUPS, ITEMS, ROWS = 6, 4, 40
+GROUP, ITEM = RANDOM.integers(GROUPS, size=ROWS), RANDOM.integers(ITEMS, size=ROWS)
+X = RANDOM.normal(size=ROWS)
+Y = RANDOM.poisson(np.exp(0.3 + 0.5 * RANDOM.normal(size=GROUPS)[GROUP] + 0.2 * X))
+
+
+def pairs(host, y):
+    """Intercepts and slopes of groups, whose mean and spread are shared."""
+    mean = host.sample("mean", host.dist.Normal(0.0, 1.0))
+    spread = host.sample("spread", host.dist.HalfNormal(1.0))
+    with host.plate("groups", GROUPS):
+        intercept = host.sample("intercept", host.dist.Normal(mean, spread))
+        slope = host.sample("slope", host.dist.Normal(0.0, 1.0))
+    with host.plate("data", ROWS):
+        rate = intercept[GROUP] + slope[GROUP] * host.array(X)
+        host.sample("y", host.dist.Poisson(host.np.exp(rate)), obs=y)
+
+
+def events(host, y):
+    """The same as vectors, with a scale of each of the two."""
+    with host.plate("groups", GROUPS):
+        scale = host.sample("scale", host.dist.LogNormal(0.0, 0.5))
+        both = host.sample("both", host.dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    with host.plate("data", ROWS):
+        rate = both[..., 0][GROUP] + both[..., 1][GROUP] * host.array(X)
+        host.sample("y", host.dist.Normal(rate, scale[GROUP]), obs=y)
+
+
+def nested(host, y):
+    """Effects of items in groups, and of groups."""
+    spread = host.sample("spread", host.dist.HalfNormal(1.0))
+    with host.plate("groups", GROUPS):
+        group = host.sample("group", host.dist.Normal(0.0, 1.0))
+        with host.plate("items", ITEMS):
+            item = host.sample("item", host.dist.Normal(group, spread))
+    with host.plate("data", ROWS):
+        host.sample("y", host.dist.Poisson(host.np.exp(item[ITEM, GROUP])), obs=y)
+
+
+def crossed(host, y):
+    """Effects of items and of groups: given those of the items, groups are independent."""
+    with host.plate("groups", GROUPS):
+        group = host.sample("group", host.dist.Normal(0.0, 1.0))
+    with host.plate("items", ITEMS):
+        item = host.sample("item", host.dist.Normal(0.0, 1.0))
+    with host.plate("data", ROWS):
+        host.sample("y", host.dist.Poisson(host.np.exp(item[ITEM] + group[GROUP])), obs=y)
+
+
+def vectors(host, y):
+    """Effects of groups without a plate."""
+    mean = host.sample("mean", host.dist.Normal(0.0, 1.0))
+    prior = host.dist.Normal(0.0, 1.0).expand([GROUPS]).to_event(1)
+    effect = host.sample("effect", prior)
+    with host.plate("data", ROWS):
+        host.sample("y", host.dist.Poisson(host.np.exp(mean + effect[GROUP])), obs=y)
+
+
+def walk(host, y):
+    """Steps of a walk, which are dependent given the rest."""
+    with host.plate("steps", GROUPS):
+        step = host.sample("step", host.dist.Normal(0.0, 1.0))
+    level = host.np.cumsum(step, 0)
+    with host.plate("data", ROWS):
+        host.sample("y", host.dist.Poisson(host.np.exp(level[GROUP])), obs=y)
+
+
+# the plate that has blocks of its own, their number and size
+MODELS = {
+    pairs: ("groups", (GROUPS, 2)),
+    events: ("groups", (GROUPS, 3)),
+    nested: ("groups", (GROUPS, 1 + ITEMS)),
+    crossed: ("groups", (GROUPS, 1)),
+    vectors: ("of 6 elements", (GROUPS, 1)),
+}
+
+
+def fitted(name, model, monkeypatch, most):
+    """A fit of a model, of one block if there are at most so many coordinates."""
+    package, host, array = HOSTS[name]
+    host.array = array
+    for module in (arrow, gaussian):
+        monkeypatch.setattr(module, "MAX_DENSE", most)
+    options = {"method": "newton", "by_draws": False, "progress_bar": False}
+    guide, y = package.GaussianGuide(init_scale=0.3), array(Y.astype(float))
+    return package.fit(partial(model, host), guide, y, **options)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", HOSTS)
+def test_the_optimum_is_that_of_one_block(name, model, monkeypatch):
+    whole = fitted(name, model, monkeypatch, 500)
+    fit = fitted(name, model, monkeypatch, ITEMS + 2)
+    assert fit.converged
+    plates = [(plate.name, plate.places.shape) for plate in fit.guide.vector.plates]
+    assert plates == [MODELS[model]]
+    np.testing.assert_allclose(fit.loss, whole.loss, atol=1e-6)
+    (mean, covariance), (expected, other) = (joint(name, each) for each in (fit, whole))
+    scale = np.sqrt(np.diagonal(other))
+    np.testing.assert_allclose((mean - expected) / scale, 0, atol=1e-3)
+    np.testing.assert_allclose((covariance - other) / np.outer(scale, scale), 0, atol=1e-3)
+
+
+def joint(name, fit):
+    """The mean and the covariance of all coordinates."""
+    posterior = fit.guide.get_posterior(*[fit.params] * (name == "numpyro"))
+    with torch.no_grad():
+        return np.asarray(posterior.mean), np.asarray(posterior.covariance_matrix)
