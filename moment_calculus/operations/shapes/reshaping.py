@@ -117,17 +117,23 @@ class _OnBatchAxis(Moved):
 
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         """Return None for a value with more batch axes, with which it would be misaligned."""
-        known = rank_of_batch(other.shape, other.axis) <= rank_of_batch(value.shape, value.axis)
-        return super().covariance_with(value, other, query) if known else None
+        fits = rank_of_batch(other.shape, other.axis) <= rank_of_batch(value.shape, value.axis)
+        return super().covariance_with(value, other, query) if fits or self._is_single else None
 
     def through(self, input_index: int, cross: Array) -> Array | None:
         """Drop the axis from the batch of the covariance; None if it is not of size one."""
+        if self._is_single and math.prod(cross.shape[:-2]) > 1:
+            return cross  # the batch is that of the other value
         lead = (1,) * (len(self.source.shape) - len(cross.shape) + 2)
         batch = (*lead, *cross.shape[:-2])
         if batch[self.axis] != 1:
             return None
         shape = (*batch_shape(batch, self.axis), *cross.shape[-2:])
         return namespace(cross).reshape(cross, shape)
+
+    @property
+    def _is_single(self) -> bool:
+        return math.prod(self.source.shape) == 1
 
 
 def flattened(value: Gaussian) -> Gaussian | None:
