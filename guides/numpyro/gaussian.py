@@ -93,6 +93,8 @@ class GaussianGuide(DVIGuide):
         )
         shapes = [jnp.shape(run.location(site.name)) for site in run.sites]
         vector = LatentVector(tuple(site.name for site in run.sites), tuple(shapes))
+        if (vector.names, vector.shapes) == (self.vector.names, self.vector.shapes):
+            return  # an abstract run could not look for plates again
         products = partial(_products, model, run, vector, args, kwargs)
         axes = [
             _axes(site, shape, jnp.shape(run.trace[site.name]["value"]), frames)
