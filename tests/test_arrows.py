@@ -2,13 +2,16 @@
 
 from functools import partial
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from scipy.stats import multivariate_normal
 
 import numpyro_moments
 import pyro_moments
+from moment_calculus import UnsupportedMoments
 from moment_guides.families import arrow, gaussian
 from tests.cases.hosts import models
 
@@ -86,6 +89,15 @@ def walk(host, y):
         host.sample("y", host.dist.Poisson(host.np.exp(level[GROUP])), obs=y)
 
 
+def shared_mean(host, y):
+    """Effects of groups around a mean."""
+    mean = host.sample("mean", host.dist.Normal(0.0, 1.0))
+    with host.plate("groups", GROUPS):
+        effect = host.sample("effect", host.dist.Normal(mean, 1.0))
+    with host.plate("data", ROWS):
+        host.sample("y", host.dist.Poisson(host.np.exp(effect[GROUP])), obs=y)
+
+
 # the plate that has blocks of its own, their number and size
 MODELS = {
     pairs: ("groups", (GROUPS, 2)),
@@ -127,3 +139,60 @@ def joint(name, fit):
     posterior = fit.guide.get_posterior(*[fit.params] * (name == "numpyro"))
     with torch.no_grad():
         return np.asarray(posterior.mean), np.asarray(posterior.covariance_matrix)
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_dependent_elements_are_no_blocks(name, monkeypatch):
+    with pytest.raises(UnsupportedMoments, match="elements of plate 'steps' depend on each other"):
+        fitted(name, walk, monkeypatch, 4)
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_an_effect_and_its_mean_lean_on_each_other_backwards(name, monkeypatch):
+    """Elements of a plate share a scalar: their covariance with it counts, of blocks or not."""
+    package, host, array = HOSTS[name]
+    for most in (500, 3):
+        fit = fitted(name, shared_mean, monkeypatch, most)
+        model, y = partial(shared_mean, host), array(Y.astype(float))
+        losses = [
+            loss_of(package, name, model, fit, y, covariance) for covariance in ("full", "backward")
+        ]
+        np.testing.assert_allclose(losses[1], losses[0], rtol=1e-12)
+
+
+def loss_of(package, name, model, fit, y, covariance):
+    objective = package.DeterministicELBO(covariance=covariance)
+    if name == "pyro":
+        return objective.loss(model, fit.guide, y)
+    return objective.loss(jax.random.key(0), fit.params, model, fit.guide, y)
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_blocks_are_found_again_in_a_file(name, monkeypatch, tmp_path):
+    package, host, array = HOSTS[name]
+    fit = fitted(name, shared_mean, monkeypatch, 3)
+    model, y = partial(shared_mean, host), array(Y.astype(float))
+    package.save(tmp_path / "fit", model, fit, y)
+    loaded = package.load(tmp_path / "fit", model, package.GaussianGuide(), y)
+    assert len(loaded.guide.vector.plates) == 1
+    for ours, theirs in zip(joint(name, loaded), joint(name, fit), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_draws_and_densities_are_those_of_the_joint_normal(name, monkeypatch):
+    fit = fitted(name, pairs, monkeypatch, 3)
+    posterior = fit.guide.get_posterior(*[fit.params] * (name == "numpyro"))
+    mean, covariance = joint(name, fit)
+    noise = np.random.default_rng(0).normal(size=(4000, len(mean)))
+    with torch.no_grad():
+        draws = np.asarray(posterior.image(HOSTS[name][2](noise)))
+        found = np.asarray(posterior.log_prob(HOSTS[name][2](draws[:5])))
+    np.testing.assert_allclose(found, multivariate_normal(mean, covariance).logpdf(draws[:5]))
+    scale = np.sqrt(np.diagonal(covariance))
+    np.testing.assert_array_less(np.abs(draws.mean(0) - mean) / scale, 5 / np.sqrt(4000))
+    error = (np.cov(draws.T) - covariance) / np.outer(scale, scale)
+    assert np.abs(error).max() < 5 * np.sqrt(2 / 4000)
+    with torch.no_grad():
+        entropy = float(posterior.entropy())
+    np.testing.assert_allclose(entropy, multivariate_normal(mean, covariance).entropy())

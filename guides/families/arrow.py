@@ -14,7 +14,7 @@ import numpy as np
 
 from moment_guides.families.gaussian import MAX_DENSE, LatentVector, Plate
 
-NEAR = 0.5  # standard deviation of the point at which plates are checked, around the start
+NEAR = 0.5  # standard deviation of the random point at which plates are checked
 # Second derivatives of log p by the vector of all coordinates times rows [r, d], [r, d].
 Products = Callable[[np.ndarray], np.ndarray]
 Axes = Sequence[tuple[str, int]]  # plates around a site, and their axes of its free value

@@ -12,22 +12,24 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from numpyro import handlers
 from numpyro.distributions import Distribution, biject_to, constraints
 from numpyro.distributions.util import sum_rightmost
 from numpyro.infer.util import log_density
 
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.private_apis import is_traced
 from moment_guides.families.arrow import NEAR, with_plates
-from moment_guides.families.arrow_normal import ArrowNormalBase
 from moment_guides.families.gaussian import LatentVector, check_whole_plates
 from moment_guides.families.gaussian_parameters import GaussianParameters
-from moment_guides.families.mean_field import LatentSite
-from moment_guides.numpyro.latent_sites import ModelTrace, is_real
+from moment_guides.families.mean_field import LatentSite, with_known_options
+from moment_guides.families.plate_normal import PlateNormalBase
+from moment_guides.numpyro.latent_sites import ModelTrace, init_to_network, is_real
 from moment_guides.numpyro.mean_field import DVIGuide
 from moment_guides.numpyro.scales import FastMultivariateNormal, in_enabled_precision
 
 
-class ArrowNormal(ArrowNormalBase, Distribution):
+class PlateNormal(PlateNormalBase, Distribution):
     """A Normal of blocks that are independent given the coordinates that they share."""
 
     arg_constraints: dict = {}  # noqa: RUF012 (NumPyro's own convention)
@@ -61,19 +63,27 @@ class GaussianGuide(DVIGuide):
     unit lower triangular U, at first the identity. ``fit(..., method="newton")`` trains it
     by its natural parameters, in 5 to 25 steps; the other methods train s and U.
 
+    Of more than 500 components it keeps what the posterior of a hierarchy has: elements of a
+    plate, or of a vector, are blocks that are independent given the rest, L an arrow. Which ones
+    are follows from second derivatives of log p at a random point, so that no such covariance
+    is lost: 2000 effects of groups end where all covariances together do, in 3 s (Pyro) and
+    10 s (NumPyro, compiled).
+
     Args:
         model: the NumPyro model; by default that of the first evaluation.
         init_loc_fn: initial locations, a function of a site.
         init_scale: initial standard deviation of every component, on the unconstrained
-            space.
+            space. From small ones the scale of a hierarchy follows effects that are all near
+            zero, and comes back from there in many steps.
         create_plates: optional function that makes the plates, as in NumPyro's guides.
         prefix: part of the parameters' names, as in NumPyro's guides.
 
     Raises:
         ValueError: if ``init_scale`` is not positive.
         RuntimeError: when called without having met a model.
-        UnsupportedMoments: when called, if the model has more than 500 components, or
-            latent sites in a plate that draws a subsample.
+        UnsupportedMoments: when called, if the model has more than 500 components besides
+            elements of plates that are independent given them, or latent sites in a plate that
+            draws a subsample.
 
     Source: Opper and Archambeau 2009, The variational Gaussian approximation revisited.
 
@@ -82,6 +92,24 @@ class GaussianGuide(DVIGuide):
     """
 
     vector = LatentVector((), ())  # of no sites, before it has met a model
+
+    @with_known_options
+    def __init__(
+        self,
+        model: Callable | None = None,
+        *,
+        init_loc_fn: Callable = init_to_network,
+        init_scale: float = 0.3,
+        create_plates: Callable | None = None,
+        prefix: str = "auto",
+    ) -> None:
+        super().__init__(
+            model,
+            init_loc_fn=init_loc_fn,
+            init_scale=init_scale,
+            create_plates=create_plates,
+            prefix=prefix,
+        )
 
     def _inspect_model(self, model: Callable, run: ModelTrace, args: tuple, kwargs: dict) -> None:
         full, frames = run.plate_sizes, run.frames
@@ -95,7 +123,7 @@ class GaussianGuide(DVIGuide):
         vector = LatentVector(tuple(site.name for site in run.sites), tuple(shapes))
         if (vector.names, vector.shapes) == (self.vector.names, self.vector.shapes):
             return  # an abstract run could not look for plates again
-        products = partial(_products, model, run, vector, args, kwargs)
+        products = partial(_products, self.model, run, vector, args, kwargs)
         axes = [
             _axes(site, shape, jnp.shape(run.trace[site.name]["value"]), frames)
             for site, shape in zip(run.sites, shapes, strict=True)
@@ -121,9 +149,9 @@ class GaussianGuide(DVIGuide):
                 result[site.name] = numpyro.sample(site.name, _on_support(site, free))
         return result
 
-    def _joint(self, loc: Any, scale: Any, factor: Any) -> dist.MultivariateNormal | ArrowNormal:
+    def _joint(self, loc: Any, scale: Any, factor: Any) -> dist.MultivariateNormal | PlateNormal:
         if self.vector.plates:
-            return ArrowNormal(loc, scale, factor, self.vector)
+            return PlateNormal(loc, scale, factor, self.vector)
         rows, columns = np.tril_indices(len(loc), -1)
         unit: Any
         if any(map(is_traced, (loc, scale, factor))):
@@ -141,7 +169,7 @@ class GaussianGuide(DVIGuide):
             part = latent[..., self.vector.slices[site.name]]
             yield site, part.reshape(latent.shape[:-1] + shapes[site.name])
 
-    def get_posterior(self, params: dict[str, jax.Array]) -> dist.MultivariateNormal | ArrowNormal:
+    def get_posterior(self, params: dict[str, jax.Array]) -> dist.MultivariateNormal | PlateNormal:
         """Return the joint posterior of the unconstrained values, as one vector."""
         _, locs, scales = zip(*self._parameters(params), strict=True)
         return self._joint(_joined(locs), _joined(scales), params[self._name("", "factor")])
@@ -197,23 +225,30 @@ def _products(
     kwargs: dict,
     rows: np.ndarray,
 ) -> np.ndarray:
-    """Return second derivatives of log p times rows, at unconstrained values near the start."""
+    """Return second derivatives of log p times rows, at random unconstrained values."""
     transforms = {site.name: biject_to(site.support) for site in run.sites}
-    noise = NEAR * np.random.default_rng(0).normal(size=vector.size)
-    start = np.concatenate([np.ravel(run.location(site.name)) for site in run.sites]) + noise
+    point = NEAR * np.random.default_rng(0).normal(size=vector.size)
 
     def log_density_at(point: jax.Array) -> jax.Array:
-        free = {
-            name: point[part].reshape(shape)
-            for (name, part), shape in zip(vector.slices.items(), vector.shapes, strict=True)
-        }
+        parts = zip(vector.slices.items(), vector.shapes, strict=True)
+        free = {name: point[part].reshape(shape) for (name, part), shape in parts}
         values = {name: transforms[name](value) for name, value in free.items()}
-        return log_density(model, args, kwargs, values)[0]
+        with handlers.block():
+            return log_density(handlers.seed(model, 0), args, kwargs, values)[0]
 
     def product(row: jax.Array) -> jax.Array:
-        return jax.jvp(jax.grad(log_density_at), (jnp.asarray(start),), (row,))[1]
+        return jax.jvp(jax.grad(log_density_at), (jnp.asarray(point),), (row,))[1]
 
-    return np.asarray(jax.jit(jax.vmap(product))(jnp.asarray(rows)))
+    with jax.ensure_compile_time_eval():  # if the program is only looked at
+        products = jax.jit(jax.vmap(product))(jnp.asarray(rows))
+    if is_traced(products):
+        raise UnsupportedMoments(
+            f"the plates of {vector.size} coordinates cannot be looked for inside a function that "
+            "JAX transforms",
+            sites=vector.names,
+            remedy="call svi.init, or fit, outside of it",
+        )
+    return np.asarray(products)
 
 
 def _joined(parts: Sequence[Any]) -> Any:

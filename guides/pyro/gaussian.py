@@ -19,14 +19,14 @@ from pyro.nn import PyroParam
 from torch.distributions import biject_to
 
 from moment_guides.families.arrow import NEAR, with_plates
-from moment_guides.families.arrow_normal import ArrowNormalBase
 from moment_guides.families.gaussian import LatentVector, check_whole_plates
 from moment_guides.families.gaussian_parameters import GaussianParameters
-from moment_guides.families.mean_field import LatentSite
-from moment_guides.pyro.mean_field import DVIGuide
+from moment_guides.families.mean_field import LatentSite, with_known_options
+from moment_guides.families.plate_normal import PlateNormalBase
+from moment_guides.pyro.mean_field import DVIGuide, init_to_network
 
 
-class ArrowNormal(ArrowNormalBase, TorchDistribution):
+class PlateNormal(PlateNormalBase, TorchDistribution):
     """A Normal of blocks that are independent given the coordinates that they share."""
 
     arg_constraints: dict = {}  # noqa: RUF012 (torch's own convention)
@@ -55,24 +55,48 @@ class GaussianGuide(DVIGuide):
     unit lower triangular U, at first the identity. ``fit(..., method="newton")`` trains it
     by its natural parameters, in 5 to 25 steps; the other methods train s and U.
 
+    Of more than 500 components it keeps what the posterior of a hierarchy has: elements of a
+    plate, or of a vector, are blocks that are independent given the rest, L an arrow. Which ones
+    are follows from second derivatives of log p at a random point, so that no such covariance
+    is lost: 2000 effects of groups end where all covariances together do, in 3 s (Pyro) and
+    10 s (NumPyro, compiled).
+
     Args:
         model: the Pyro model; by default that of the first evaluation.
         init_loc_fn: initial locations, a function of a site.
         init_scale: initial standard deviation of every component, on the unconstrained
-            space.
+            space. From small ones the scale of a hierarchy follows effects that are all near
+            zero, and comes back from there in many steps.
         create_plates: optional function that makes the plates, as in Pyro's guides.
 
     Raises:
         ValueError: if ``init_scale`` is not positive.
         RuntimeError: when called without having met a model.
-        UnsupportedMoments: when called, if the model has more than 500 components, or
-            latent sites in a plate that draws a subsample.
+        UnsupportedMoments: when called, if the model has more than 500 components besides
+            elements of plates that are independent given them, or latent sites in a plate that
+            draws a subsample.
 
     Source: Opper and Archambeau 2009, The variational Gaussian approximation revisited.
 
     Example:
         >>> guide = GaussianGuide(init_scale=0.1)
     """
+
+    @with_known_options
+    def __init__(
+        self,
+        model: Callable | None = None,
+        *,
+        init_loc_fn: Callable = init_to_network,
+        init_scale: float = 0.3,
+        create_plates: Callable | None = None,
+    ) -> None:
+        super().__init__(
+            model,
+            init_loc_fn=init_loc_fn,
+            init_scale=init_scale,
+            create_plates=create_plates,
+        )
 
     factor: Any  # elements of U below its diagonal, row by row
 
@@ -109,12 +133,12 @@ class GaussianGuide(DVIGuide):
 
     def get_posterior(
         self, params: Mapping[str, torch.Tensor] | None = None
-    ) -> dist.MultivariateNormal | ArrowNormal:
+    ) -> dist.MultivariateNormal | PlateNormal:
         """Return the joint posterior of the unconstrained values, as one vector."""
         loc, scale = self._vectors(params)
         factor = self.factor if params is None else params[_name_ending(params, "factor")]
         if self.vector.plates:
-            return ArrowNormal(loc, scale, factor, self.vector)
+            return PlateNormal(loc, scale, factor, self.vector)
         below = torch.tril_indices(self.vector.size, self.vector.size, -1, device=loc.device)
         unit = torch.eye(self.vector.size, dtype=loc.dtype, device=loc.device)
         unit = unit.index_put((below[0], below[1]), factor)

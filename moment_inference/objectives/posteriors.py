@@ -29,13 +29,13 @@ from moment_calculus.values import Gaussian, PendingWeight, Spread, Value
 from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import all_elements
 from moment_guides.families import mc_dropout
-from moment_guides.families.arrow_normal import ArrowNormalBase
 from moment_guides.families.mc_dropout import (
     infinite_at_zero,
     masked_site_not_used,
     no_dropout_prior,
 )
 from moment_guides.families.missing_values import entropy_of_missing, is_missing_part
+from moment_guides.families.plate_normal import PlateNormalBase
 from moment_inference.objectives.held_draws import TermsOrHeld
 from moment_inference.objectives.rule_terms import over_rows, rule_terms
 
@@ -185,7 +185,7 @@ class Posteriors(ABC):
             base, normal, support = image
             return on_support(support, self._normal(name, base, normal, propagation))
         inner = self.without_wrappers(fn)
-        if isinstance(inner, (ArrowNormalBase, self.full_rank)) and fn.event_dim == 1:
+        if isinstance(inner, (PlateNormalBase, self.full_rank)) and fn.event_dim == 1:
             return self._full_rank(name, fn, inner, propagation)
         if inner.support is not None and inner.support.is_discrete:
             raise discrete_site(name, inner, framework=self.framework)
@@ -230,7 +230,7 @@ class Posteriors(ABC):
     ) -> Gaussian:
         if propagation.covariance == "diagonal":
             raise ignored_correlations(name, inner)
-        if isinstance(inner, ArrowNormalBase):
+        if isinstance(inner, PlateNormalBase):
             return inner.value(name, propagation)
         if random := self.random_parameters(inner):
             parameter = "location" if hasattr(self.value(inner.loc), "sites") else "covariance"

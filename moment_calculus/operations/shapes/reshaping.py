@@ -414,9 +414,17 @@ def _on_axis(value: Gaussian, axis: int | None) -> Gaussian:
         axis is not None and value.axis is not None and value.shape[value.axis] == shape[axis] == 1
     ):
         return moved(_OnOtherAxis(value, shape), axis, ties=value.ties)
-    if may_lose_dependence(value):
-        if axis == -1 and value.axis is None and (vector := as_vector(value)) is not None:
-            return vector  # e.g. elements of a plate that share one scalar, beside a vector
+    return _on_known_axis(value, axis, shape)
+
+
+def _on_known_axis(value: Gaussian, axis: int | None, shape: tuple[int, ...]) -> Gaussian:
+    """Return dependent scalars as a vector, and other values without their covariances."""
+    loses = may_lose_dependence(value)
+    is_asked = loses or (value.propagation.is_backward and not value.independent)
+    scalars = is_asked and axis == -1 and value.axis is None
+    if scalars and (vector := as_vector(value)) is not None:
+        return vector  # e.g. elements of a plate that share one scalar, beside a vector
+    if loses:
         value = without_covariance(value, f"an elementwise operation along axis {axis}")
     return moved(_WithoutCovariance(value, shape), axis, ties=none_or_all(value.independent))
 

@@ -16,7 +16,7 @@ from moment_guides.families.gaussian import LatentVector, PartOfVector
 MOST_OF_A_COVARIANCE = 5000  # most coordinates of which all covariances are written down
 
 
-class ArrowNormalBase:
+class PlateNormalBase:
     """Base class of the hosts' distributions of a latent vector with plates.
 
     Its blocks are x = m + W u + L e, given the standard normal u of the shared coordinates, with
