@@ -108,19 +108,24 @@ MODELS = {
 }
 
 
-def fitted(name, model, monkeypatch, most):
+def fitted(name, model, monkeypatch, most, **others):
     """A fit of a model, of one block if there are at most so many coordinates."""
     package, host, array = HOSTS[name]
     host.array = array
     for module in (arrow, gaussian):
         monkeypatch.setattr(module, "MAX_DENSE", most)
-    options = {"method": "newton", "by_draws": False, "progress_bar": False}
+    options = {"method": "newton", "by_draws": False, "progress_bar": False, **others}
     guide, y = package.GaussianGuide(init_scale=0.3), array(Y.astype(float))
     return package.fit(partial(model, host), guide, y, **options)
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("name", HOSTS)
+CASES = [("pyro", model) for model in MODELS] + [
+    ("numpyro", pairs),
+    ("numpyro", nested),
+]
+
+
+@pytest.mark.parametrize(("name", "model"), CASES)
 def test_the_optimum_is_that_of_one_block(name, model, monkeypatch):
     whole = fitted(name, model, monkeypatch, 500)
     fit = fitted(name, model, monkeypatch, ITEMS + 2)
@@ -196,3 +201,21 @@ def test_draws_and_densities_are_those_of_the_joint_normal(name, monkeypatch):
     with torch.no_grad():
         entropy = float(posterior.entropy())
     np.testing.assert_allclose(entropy, multivariate_normal(mean, covariance).entropy())
+
+
+def unknown_link(host, y):
+    """Effects of groups, and counts by a function without a rule."""
+    with host.plate("groups", GROUPS):
+        effect = host.sample("effect", host.dist.Normal(0.0, 1.0))
+    with host.plate("data", ROWS):
+        rate = effect[GROUP]
+        host.sample("y", host.dist.Poisson(host.np.exp(rate - host.np.sinc(rate))), obs=y)
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_held_draws_are_of_blocks_too(name, monkeypatch):
+    fits = [
+        fitted(name, unknown_link, monkeypatch, most, unsupported="held draws") for most in (500, 3)
+    ]
+    assert fits[1].guide.vector.plates
+    np.testing.assert_allclose(fits[1].loss, fits[0].loss, atol=0.05)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from functools import cached_property
 
 import numpy as np
@@ -28,12 +29,18 @@ class PlateNormalBase:
     factor: Array  # of all parts, one after another
     vector: LatentVector
 
+    @property
+    @abstractmethod
+    def parameters(self) -> tuple[Array, Array, Array]:
+        """Return m, s and the factor as arrays of the host."""
+
     @cached_property
     def roots(self) -> list[Array]:
         """Return W beside L of each part, [blocks, k, p + k]."""
-        scales = [_taken(self.scale, part.places) for part in self.vector.parts]
+        _, scale, factor = self.parameters
+        scales = [_taken(scale, part.places) for part in self.vector.parts]
         pairs = zip(self.vector.parts, scales, strict=True)
-        return [scale[..., None] * _unit(part, self.factor) for part, scale in pairs]
+        return [scale[..., None] * _unit(part, factor) for part, scale in pairs]
 
     @property
     def mean(self) -> Array:
@@ -64,7 +71,7 @@ class PlateNormalBase:
     @property
     def _rows(self) -> tuple[Array, Array, Array]:
         """Return for each coordinate its row of W, its row of L, and the number of its block."""
-        xp, (root, *others) = namespace(self.loc), self.roots
+        xp, (root, *others) = namespace(self.roots[0]), self.roots
         shared, size = root.shape[-1], max(other.shape[-2] for other in others)
         rows, inside = [root[0]], [_padded(root[0][:, :0], size)]
         for other in others:
@@ -72,7 +79,7 @@ class PlateNormalBase:
             rows.append(wide[:, :shared])
             inside.append(_padded(wide[:, shared:], size))
         order = self._order
-        blocks = xp.asarray(self.vector.blocks, device=device(self.loc))
+        blocks = xp.asarray(self.vector.blocks, device=device(root))
         return _taken(xp.concat(rows), order), _taken(xp.concat(inside), order), blocks
 
     @property
@@ -82,11 +89,11 @@ class PlateNormalBase:
 
     def value(self, name: str, propagation: Propagation) -> Gaussian:
         """Return the Gaussian value of a latent site that has this posterior."""
-        return arrow_site(name, self.loc, *self._rows, propagation)
+        return arrow_site(name, self.parameters[0], *self._rows, propagation)
 
     def image(self, noise: Array) -> Array:
         """Return draws [..., d] from standard normal noise [..., d]."""
-        xp, start, batch = namespace(noise), 0, noise.shape[:-1]
+        xp, start, batch = namespace(self.roots[0]), 0, noise.shape[:-1]
         parts = list[Array]()
         for part, root in zip(self.vector.parts, self.roots, strict=True):
             end = start + part.places.size
@@ -98,14 +105,14 @@ class PlateNormalBase:
             start = end
         together = xp.concat(parts, axis=-1)
         where = xp.asarray(self._order, device=device(together))
-        return self.loc + xp.take(together, where, axis=-1)
+        return self.parameters[0] + xp.take(together, where, axis=-1)
 
     def log_prob(self, value: Array) -> Array:
         """Return the log density of vectors [..., d], [...]."""
-        xp, deviation = namespace(value), value - self.loc
+        xp, deviation = namespace(self.roots[0]), value - self.parameters[0]
         u, squares = deviation[..., :0], 0.0
         for part, root in zip(self.vector.parts, self.roots, strict=True):
-            where = xp.asarray(part.places.ravel(), device=device(value))
+            where = xp.asarray(part.places.ravel(), device=device(deviation))
             own = xp.reshape(
                 xp.take(deviation, where, axis=-1), (*value.shape[:-1], *part.places.shape)
             )
@@ -114,12 +121,12 @@ class PlateNormalBase:
             own = xp.linalg.solve(root[..., part.shared :], own[..., None])[..., 0]
             u = u if part.shared else own[..., 0, :]
             squares = squares + (own * own).sum((-2, -1))
-        return -0.5 * squares - xp.log(self.scale).sum() - self._half_log_of_circles
+        return -0.5 * squares - xp.log(self.parameters[1]).sum() - self._half_log_of_circles
 
     def entropy(self) -> Array:
         """Return −E log q."""
-        logs = namespace(self.scale).log(self.scale).sum()
-        return logs + self._half_log_of_circles + self.vector.size / 2
+        scale = self.parameters[1]
+        return namespace(scale).log(scale).sum() + self._half_log_of_circles + self.vector.size / 2
 
     @property
     def _half_log_of_circles(self) -> float:

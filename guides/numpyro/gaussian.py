@@ -43,6 +43,11 @@ class PlateNormal(PlateNormalBase, Distribution):
         super().__init__((), jnp.shape(loc), validate_args=False)
 
     @property
+    def parameters(self) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Return location, scale and factor."""
+        return jnp.asarray(self.loc), jnp.asarray(self.scale), jnp.asarray(self.factor)
+
+    @property
     def has_rsample(self) -> bool:
         """Return True: draws are differentiable in all parameters."""
         return True
@@ -123,6 +128,7 @@ class GaussianGuide(DVIGuide):
         vector = LatentVector(tuple(site.name for site in run.sites), tuple(shapes))
         if (vector.names, vector.shapes) == (self.vector.names, self.vector.shapes):
             return  # an abstract run could not look for plates again
+        assert self.model is not None
         products = partial(_products, self.model, run, vector, args, kwargs)
         axes = [
             _axes(site, shape, jnp.shape(run.trace[site.name]["value"]), frames)

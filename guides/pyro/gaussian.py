@@ -39,6 +39,11 @@ class PlateNormal(PlateNormalBase, TorchDistribution):
         self.loc, self.scale, self.factor, self.vector = loc, scale, factor, vector
         super().__init__(torch.Size(), loc.shape, validate_args=False)
 
+    @property
+    def parameters(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return location, scale and factor."""
+        return self.loc, self.scale, self.factor
+
     def rsample(self, sample_shape: Any = ()) -> torch.Tensor:
         """Return reparameterised draws [*sample_shape, d]."""
         shape = torch.Size(sample_shape) + self.loc.shape
@@ -227,7 +232,8 @@ def _products(
             for name, shape in zip(vector.names, vector.shapes, strict=True)
         }
         trace = poutine.trace(poutine.condition(model, data=values)).get_trace(*args, **kwargs)
-        (slope,) = torch.autograd.grad(trace.log_prob_sum(), point, create_graph=True)
+        log_density: Any = trace.log_prob_sum()
+        (slope,) = torch.autograd.grad(log_density, point, create_graph=True)
         products = [
             torch.autograd.grad(slope, point, torch.as_tensor(row).to(point), retain_graph=True)[0]
             for row in rows

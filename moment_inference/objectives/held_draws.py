@@ -149,6 +149,10 @@ def _natural_move(around: Neighbourhood, slope: np.ndarray) -> np.ndarray:
     local = around.map
     gradient = local.gradient(np.zeros(local.size), slope)
     step = within_ball(replace(around, gradient=gradient), ACCURACY, PRODUCTS, FAR)
-    root, (a, _, _) = local.origin.root, local.split(step.coordinates)
-    moved = np.einsum("bij,bj->bi", root, a) / np.sqrt(np.square(root).sum(axis=2))
-    return moved.ravel()
+    moved = [
+        mean / np.sqrt(np.square(part.root).sum(axis=2))
+        for mean, part in zip(
+            local.moves_of_means(step.coordinates), local.origin.parts, strict=True
+        )
+    ]
+    return np.concatenate([mean.ravel() for mean in moved])

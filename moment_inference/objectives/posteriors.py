@@ -55,6 +55,7 @@ class Posteriors(ABC):
     chain: Any  # TridiagonalNormal
     dropped: Any  # DroppedWeight
     full_rank: Any
+    of_plates: Any = PlateNormalBase
     delta: Any
     transformed: Any
     # … and transforms.
@@ -185,7 +186,7 @@ class Posteriors(ABC):
             base, normal, support = image
             return on_support(support, self._normal(name, base, normal, propagation))
         inner = self.without_wrappers(fn)
-        if isinstance(inner, (PlateNormalBase, self.full_rank)) and fn.event_dim == 1:
+        if isinstance(inner, (self.of_plates, self.full_rank)) and fn.event_dim == 1:
             return self._full_rank(name, fn, inner, propagation)
         if inner.support is not None and inner.support.is_discrete:
             raise discrete_site(name, inner, framework=self.framework)
@@ -230,7 +231,7 @@ class Posteriors(ABC):
     ) -> Gaussian:
         if propagation.covariance == "diagonal":
             raise ignored_correlations(name, inner)
-        if isinstance(inner, PlateNormalBase):
+        if isinstance(inner, self.of_plates):
             return inner.value(name, propagation)
         if random := self.random_parameters(inner):
             parameter = "location" if hasattr(self.value(inner.loc), "sites") else "covariance"

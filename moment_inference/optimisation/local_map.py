@@ -66,7 +66,7 @@ class LocalMap:
             blocks, width = part.mean.shape
             middle = start + part.mean.size
             end = middle + blocks * len(rows)
-            b = np.zeros(part.root.shape)
+            b: np.ndarray = np.zeros(part.root.shape)
             b[:, rows, columns] = step[middle:end].reshape(blocks, len(rows)) / lengths
             own = b[:, :, b.shape[2] - width :]
             own += np.swapaxes(np.tril(own, -1), 1, 2)
@@ -99,6 +99,12 @@ class LocalMap:
         parts, t = self.split(step)
         change = _images(self.origin.parts, [_first_order(part) for part in parts])
         return self.parameters.direction(self.origin, GaussianPoint(change, self.units * t))
+
+    def moves_of_means(self, step: np.ndarray) -> list[np.ndarray]:
+        """Return how the means of all parts begin to change along coordinates."""
+        parts, _ = self.split(step)
+        change = _images(self.origin.parts, [_first_order(part) for part in parts])
+        return [part.mean for part in change]
 
     def moved(self, step: np.ndarray) -> GaussianPoint | None:
         """Return the Gaussian whose natural parameters have taken a step; None if there is none.

@@ -48,6 +48,9 @@ class HeldSites(Messenger):
         if isinstance(fn, dist.MultivariateNormal):
             self.is_joint = True
             return fn.loc + (fn.scale_tril @ self._next(shape)[..., None])[..., 0]
+        if isinstance(fn, POSTERIORS.of_plates):
+            self.is_joint = True
+            return fn.image(self._next(shape))
         if isinstance(fn, POSTERIORS.transformed):
             value = self._value(name, fn.base_dist)
             for transform in fn.transforms:

@@ -54,6 +54,9 @@ class HeldSites(Messenger):
             self.is_joint = True
             noise = self._next(shape, fn.loc)
             return fn.loc + (fn.scale_tril @ noise.unsqueeze(-1)).squeeze(-1)
+        if isinstance(fn, POSTERIORS.of_plates):
+            self.is_joint = True
+            return fn.image(self._next(shape, fn.loc))
         if isinstance(fn, POSTERIORS.transformed):
             value = self._value(name, fn.base_dist)
             for transform in fn.transforms:
