@@ -283,6 +283,13 @@ def may_lose_dependence(value: Gaussian) -> bool:
     return value.propagation.has_full_covariance and not value.independent
 
 
+def vector_of_scalars(value: Gaussian, axis: int | None) -> Gaussian | None:
+    """Return dependent scalars as a vector, e.g. elements of a plate that share one; else None."""
+    is_asked = value.propagation.is_backward or may_lose_dependence(value)
+    scalars = is_asked and not value.independent and (axis, value.axis) == (-1, None)
+    return as_vector(value) if scalars else None
+
+
 def is_same(value: Gaussian, other: Gaussian) -> bool:
     """Return whether two values are one, or made of one by the same moves, written twice."""
     if value is other:

@@ -18,12 +18,13 @@ from moment_calculus.operations.shapes.moves import (
     may_lose_dependence,
     moved,
     swap_last,
+    vector_of_scalars,
     with_batch,
     without_covariance,
 )
 from moment_calculus.operations.shapes.selection import index_features
 from moment_calculus.values import Deferred, Gaussian, Ties
-from moment_calculus.values.ancestry import ancestors, as_vector, from_vector_parts
+from moment_calculus.values.ancestry import ancestors, from_vector_parts
 from moment_calculus.values.elementwise import affine, apply_activation
 from moment_calculus.values.lags import Along, Pairs, lag_covariance, pairs_of_terms, remaining
 from moment_calculus.values.protocols import MapStep, Symmetric
@@ -117,12 +118,13 @@ class _OnBatchAxis(Moved):
 
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         """Return None for a value with more batch axes, with which it would be misaligned."""
-        fits = rank_of_batch(other.shape, other.axis) <= rank_of_batch(value.shape, value.axis)
-        return super().covariance_with(value, other, query) if fits or self._is_single else None
+        ranks = [rank_of_batch(each.shape, each.axis) for each in (value, other)]
+        known = ranks[1] <= ranks[0] or math.prod(value.shape) == 1
+        return super().covariance_with(value, other, query) if known else None
 
     def through(self, input_index: int, cross: Array) -> Array | None:
         """Drop the axis from the batch of the covariance; None if it is not of size one."""
-        if self._is_single and math.prod(cross.shape[:-2]) > 1:
+        if math.prod(self.source.shape) == 1 < math.prod(cross.shape[:-2]):
             return cross  # the batch is that of the other value
         lead = (1,) * (len(self.source.shape) - len(cross.shape) + 2)
         batch = (*lead, *cross.shape[:-2])
@@ -130,10 +132,6 @@ class _OnBatchAxis(Moved):
             return None
         shape = (*batch_shape(batch, self.axis), *cross.shape[-2:])
         return namespace(cross).reshape(cross, shape)
-
-    @property
-    def _is_single(self) -> bool:
-        return math.prod(self.source.shape) == 1
 
 
 def flattened(value: Gaussian) -> Gaussian | None:
@@ -414,17 +412,9 @@ def _on_axis(value: Gaussian, axis: int | None) -> Gaussian:
         axis is not None and value.axis is not None and value.shape[value.axis] == shape[axis] == 1
     ):
         return moved(_OnOtherAxis(value, shape), axis, ties=value.ties)
-    return _on_known_axis(value, axis, shape)
-
-
-def _on_known_axis(value: Gaussian, axis: int | None, shape: tuple[int, ...]) -> Gaussian:
-    """Return dependent scalars as a vector, and other values without their covariances."""
-    loses = may_lose_dependence(value)
-    is_asked = loses or (value.propagation.is_backward and not value.independent)
-    scalars = is_asked and axis == -1 and value.axis is None
-    if scalars and (vector := as_vector(value)) is not None:
-        return vector  # e.g. elements of a plate that share one scalar, beside a vector
-    if loses:
+    if (vector := vector_of_scalars(value, axis)) is not None:
+        return vector
+    if may_lose_dependence(value):
         value = without_covariance(value, f"an elementwise operation along axis {axis}")
     return moved(_WithoutCovariance(value, shape), axis, ties=none_or_all(value.independent))
 
