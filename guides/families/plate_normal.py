@@ -10,8 +10,8 @@ import numpy as np
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, device, namespace
+from moment_calculus.operations.shapes.plates import arrow_site
 from moment_calculus.values import Gaussian, Propagation
-from moment_calculus.values.arrow import arrow_site
 from moment_guides.families.gaussian import LatentVector, PartOfVector
 
 MOST_OF_A_COVARIANCE = 5000  # most coordinates of which all covariances are written down

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from moment_calculus.numerics.arrays import Array, namespace, times_rows
-from moment_calculus.values.gaussian import Gaussian, Root
+from moment_calculus.values import Gaussian, Spread, Ties
+from moment_calculus.values.gaussian import Root
 from moment_calculus.values.propagation import Propagation
-from moment_calculus.values.spread import Spread, Ties, all_elements
+from moment_calculus.values.spread import all_elements
 from moment_calculus.values.step import Added, Entries
 
 
@@ -29,7 +30,7 @@ class _ArrowRoot(Root):
 
     def own(self, value: Gaussian) -> Added:
         """Return the covariance, which is not formed."""
-        xp, count = namespace(self.shared), int(self.shared.shape[0])
+        xp = namespace(self.shared)
 
         def times(cotangents: Array) -> Array:
             products = times_rows(self.shared, cotangents @ self.shared)
@@ -37,7 +38,6 @@ class _ArrowRoot(Root):
             same = xp.astype(self.blocks[:, None] == self.blocks, self.inside.dtype)
             return products + ((same @ weighted) * self.inside).sum(-1)
 
-        assert count == value.shape[-1]
         return Added(value.variance, times)
 
     def covariance_of_entries(self, ours: Array, theirs: Array, variance: Array) -> Array:
