@@ -12,6 +12,7 @@ from scipy.stats import multivariate_normal
 import numpyro_moments
 import pyro_moments
 from moment_calculus import UnsupportedMoments
+from moment_calculus.values import Propagation
 from moment_guides.families import arrow, gaussian
 from tests.cases.hosts import models
 
@@ -200,6 +201,9 @@ def test_draws_and_densities_are_those_of_the_joint_normal(name, monkeypatch):
     assert np.abs(error).max() < 5 * np.sqrt(2 / 4000)
     with torch.no_grad():
         entropy = float(posterior.entropy())
+        value = posterior.value("latent", Propagation())
+        products = value.step.own(value).times(HOSTS[name][2](noise[:3]))
+    np.testing.assert_allclose(products, noise[:3] @ covariance, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(entropy, multivariate_normal(mean, covariance).entropy())
 
 

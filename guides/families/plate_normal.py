@@ -50,7 +50,7 @@ class PlateNormalBase:
     @property
     def variance(self) -> Array:
         """Return the variance of each coordinate, [d]."""
-        shared, inside, _ = self._rows
+        shared, inside = self._rows
         return (shared * shared).sum(-1) + (inside * inside).sum(-1)
 
     @property
@@ -63,14 +63,15 @@ class PlateNormalBase:
                 sites=self.vector.names,
                 remedy="use sample_posterior, median and quantiles",
             )
-        shared, inside, blocks = self._rows
-        xp = namespace(shared)
-        products, same = inside @ inside.mT, blocks[:, None] == blocks
+        shared, inside = self._rows
+        xp, blocks = namespace(shared), self.vector.blocks
+        same = xp.asarray(blocks[:, None] == blocks, device=device(shared))
+        products = inside @ inside.mT
         return shared @ shared.mT + xp.where(same, products, xp.zeros_like(products))
 
     @property
-    def _rows(self) -> tuple[Array, Array, Array]:
-        """Return for each coordinate its row of W, its row of L, and the number of its block."""
+    def _rows(self) -> tuple[Array, Array]:
+        """Return for each coordinate its row of W, and that of L."""
         xp, (root, *others) = namespace(self.roots[0]), self.roots
         shared, size = root.shape[-1], max(other.shape[-2] for other in others)
         rows, inside = [root[0]], [_padded(root[0][:, :0], size)]
@@ -79,8 +80,7 @@ class PlateNormalBase:
             rows.append(wide[:, :shared])
             inside.append(_padded(wide[:, shared:], size))
         order = self._order
-        blocks = xp.asarray(self.vector.blocks, device=device(root))
-        return _taken(xp.concat(rows), order), _taken(xp.concat(inside), order), blocks
+        return _taken(xp.concat(rows), order), _taken(xp.concat(inside), order)
 
     @property
     def _order(self) -> np.ndarray:
@@ -89,7 +89,7 @@ class PlateNormalBase:
 
     def value(self, name: str, propagation: Propagation) -> Gaussian:
         """Return the Gaussian value of a latent site that has this posterior."""
-        return arrow_site(name, self.parameters[0], *self._rows, propagation)
+        return arrow_site(name, self.parameters[0], *self._rows, self.vector.blocks, propagation)
 
     def image(self, noise: Array) -> Array:
         """Return draws [..., d] from standard normal noise [..., d]."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from moment_calculus.numerics.arrays import Array, namespace, times_rows
+import numpy as np
+
+from moment_calculus.numerics.arrays import Array, device, namespace
 from moment_calculus.values import Gaussian, Spread, Ties
 from moment_calculus.values.gaussian import Root
 from moment_calculus.values.propagation import Propagation
@@ -23,6 +25,7 @@ class _ArrowRoot(Root):
     shared: Array = None  # G, [d, p]
     inside: Array = None  # rows of the factors of the blocks, [d, k]
     blocks: Array = None  # the number of the block of each element, [d]
+    mates: Array = None  # places of the elements of its block, and of others, [d, k]
 
     def entries(self, value: Gaussian) -> Entries:
         """Return all entries, whose covariances the step knows."""
@@ -30,13 +33,14 @@ class _ArrowRoot(Root):
 
     def own(self, value: Gaussian) -> Added:
         """Return the covariance, which is not formed."""
-        xp = namespace(self.shared)
+        mates = self.blocks[self.mates]
+        is_same = mates == self.blocks[:, None]
+        inside = (self.inside[self.mates] * self.inside[:, None, :]).sum(-1)
+        inside = namespace(inside).where(is_same, inside, 0 * inside)
 
         def times(cotangents: Array) -> Array:
-            products = times_rows(self.shared, cotangents @ self.shared)
-            weighted = cotangents[..., None] * self.inside
-            same = xp.astype(self.blocks[:, None] == self.blocks, self.inside.dtype)
-            return products + ((same @ weighted) * self.inside).sum(-1)
+            by_shared = (cotangents @ self.shared) @ self.shared.mT
+            return by_shared + (cotangents[..., self.mates] * inside).sum(-1)
 
         return Added(value.variance, times)
 
@@ -62,20 +66,32 @@ def arrow_site(
     mean: Array,
     shared: Array,
     inside: Array,
-    blocks: Array,
+    blocks: np.ndarray,
     propagation: Propagation,
 ) -> Gaussian:
     """Make the value of a latent vector [d] of blocks that are independent given what they share.
 
-    Its covariance is Σ shared sharedᵀ, and inside insideᵀ between elements of one block.
+    Its covariance is shared sharedᵀ, and inside insideᵀ between elements of one block; ``blocks``
+    has the number of the block of each element, −1 for those that no block has.
     """
     variance = (shared * shared).sum(-1) + (inside * inside).sum(-1)
+    xp, of_host = namespace(mean), device(mean)
+    places = (xp.asarray(array, device=of_host) for array in (blocks, _mates(blocks)))
     return Gaussian(
         mean,
         Spread(variance),
-        _ArrowRoot(shared=shared, inside=inside, blocks=blocks),
+        _ArrowRoot(False, None, shared, inside, *places),
         axis=None,
         support=all_elements([name]),
         ties=Ties.ALL,
         propagation=propagation,
     )
+
+
+def _mates(blocks: np.ndarray) -> np.ndarray:
+    """Return the places of the elements of each element's block, and others to fill the rows."""
+    order = np.argsort(blocks, kind="stable")
+    numbers, starts, counts = np.unique(blocks[order], return_index=True, return_counts=True)
+    width = counts[numbers >= 0].max(initial=1)
+    first = starts[np.searchsorted(numbers, blocks)]
+    return order[np.minimum(first[:, None] + np.arange(width), len(blocks) - 1)]
