@@ -223,7 +223,8 @@ def _products(
     transforms = {name: biject_to(site["fn"].support) for name, site in sites.items()}
     start = [transforms[name].inv(site["value"]).reshape(-1) for name, site in sites.items()]
     point = torch.cat(start).detach()
-    point += torch.as_tensor(NEAR * np.random.default_rng(0).normal(size=len(point))).to(point)
+    noise = NEAR * np.random.default_rng(0).normal(size=len(point))
+    point += torch.as_tensor(noise, dtype=point.dtype, device=point.device)
     with torch.enable_grad(), torch.random.fork_rng(devices=[]), poutine.block():
         point.requires_grad_()
         parts = {name: point[part] for name, part in vector.slices.items()}
@@ -235,10 +236,15 @@ def _products(
         log_density: Any = trace.log_prob_sum()
         (slope,) = torch.autograd.grad(log_density, point, create_graph=True)
         products = [
-            torch.autograd.grad(slope, point, torch.as_tensor(row).to(point), retain_graph=True)[0]
+            torch.autograd.grad(
+                slope,
+                point,
+                torch.as_tensor(row, dtype=point.dtype, device=point.device),
+                retain_graph=True,
+            )[0]
             for row in rows
         ]
-    return torch.stack(products).numpy()
+    return torch.stack(products).cpu().numpy()
 
 
 def _sizes(frame: Any) -> tuple[str, int, int]:
