@@ -219,12 +219,11 @@ def _products(
     kwargs: dict,
     rows: np.ndarray,
 ) -> np.ndarray:
-    """Return second derivatives of log p times rows, at unconstrained values near the start."""
+    """Return second derivatives of log p times rows, at random unconstrained values."""
     transforms = {name: biject_to(site["fn"].support) for name, site in sites.items()}
-    start = [transforms[name].inv(site["value"]).reshape(-1) for name, site in sites.items()]
-    point = torch.cat(start).detach()
-    noise = NEAR * np.random.default_rng(0).normal(size=len(point))
-    point += torch.as_tensor(noise, dtype=point.dtype, device=point.device)
+    like = next(site["value"] for site in sites.values()).detach()
+    vectors = np.vstack([NEAR * np.random.default_rng(0).normal(size=vector.size), *rows])
+    point, *directions = torch.as_tensor(vectors, dtype=like.dtype, device=like.device)
     with torch.enable_grad(), torch.random.fork_rng(devices=[]), poutine.block():
         point.requires_grad_()
         parts = {name: point[part] for name, part in vector.slices.items()}
