@@ -5,9 +5,9 @@
 
 Tasks: ``reference`` draws 4 × 5000 in NumPyro, whose means and standard deviations on the
 unconstrained space the others are compared with; ``fit`` trains `GaussianGuide` by Newton's method
-and corrects it by linear response; ``nuts`` draws 1000 after 500 of warm-up. Each model has a
-process of its own; seconds are those of its processor, of the first call, compilers included. What
-is measured is added to the file.
+and corrects it by linear response; ``nuts`` draws 1000 after 500 of warm-up; ``diagnosis`` has
+what `diagnose` finds. Each model has a process of its own; seconds are those of its processor, of
+the first call, compilers included. What is measured is added to the file.
 """
 
 import json
@@ -143,6 +143,16 @@ def nuts(host, case, model, data):
     return {"seconds": round(seconds, 2)}
 
 
+def diagnosis(host, case, model, data):
+    """What `diagnose` says of a fit and its response, by the names of its checks."""
+    host.fresh()
+    options = {"method": "newton", "float64": True, "progress_bar": False}
+    fit = host.package.fit(model, host.package.GaussianGuide(init_scale=0.3), *data, **options)
+    found = host.package.diagnose(model, fit, *data)
+    checks = {part.check: [part.value, part.verdict.value] for part in found.findings}
+    return {"is good": found.is_good, "checks": checks}
+
+
 def reference(host, case, model, data):
     """Means and standard deviations on the unconstrained space, by NumPyro."""
     from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
@@ -160,7 +170,7 @@ def reference(host, case, model, data):
 
 
 NAMES = "mean", "deviation", "error"
-TASKS = {"fit": fit, "nuts": nuts, "reference": reference}
+TASKS = {"fit": fit, "nuts": nuts, "reference": reference, "diagnosis": diagnosis}
 
 
 if __name__ == "__main__":

@@ -51,6 +51,20 @@ def costs(found: dict[str, Any], host: str) -> list[str]:
     return [str(fit["steps"]) if fit else "–", ours, seconds + ratio]
 
 
+CHECKS = "k̂ of GaussianGuide", "k̂ of linear response", "standard deviations"
+
+
+def diagnosis(read: Reader) -> str:
+    """What `diagnose` says of models that a Gaussian holds badly."""
+    rows = []
+    for name, found in read("covariances").items():
+        if said := found.get("pyro diagnosis"):
+            parts = (said["checks"].get(check, ["–", ""]) for check in CHECKS)
+            cells = [f"{value}: {verdict}" for value, verdict in parts]
+            rows.append([title(name, found), *cells, "yes" if said["is good"] else "no"])
+    return table(["model", *CHECKS, "called good"], rows)
+
+
 def title(name: str, found: dict[str, Any]) -> str:
     """A model; in brackets if it is not counted."""
     return name if found["is_counted"] else f"({name})"
@@ -61,4 +75,8 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-TABLES = {"covariances, agreement": agreement, "covariances, times": times}
+TABLES = {
+    "covariances, agreement": agreement,
+    "covariances, times": times,
+    "covariances, diagnosis": diagnosis,
+}

@@ -19,6 +19,9 @@ PROGRAMS = {
     "own scales": lambda n, z: n.exp(z[..., :2]) * z[..., 2:4],
     "rate and factor": lambda n, z: 2 * n.exp(-0.5 * z[..., :1]) * z[..., 1:4],
     "walk": lambda n, z: z[..., 4:] + n.cumsum(n.exp(z[..., :1]) * z[..., 1:4], -1),
+    "two products": lambda n, z: (
+        n.cumsum(n.exp(z[..., :1]) * z[..., 1:3], -1) + n.exp(0.5 * z[..., 3:4]) * z[..., 1:5:3]
+    ),
     "beside its scale": lambda n, z: n.exp(z[..., :1]) * z[..., 1:4] + z[..., :1],
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from moment_calculus.functions.families.elementary import capped_exp, capped_expm1, split_expm1
 from moment_calculus.functions.integrated import Integrated
@@ -197,6 +197,24 @@ class LognormalProduct:
         stays = noise + between * (2 * mean + 3 * between)
         total = self._combined(2 * self._exponent, self.exponent.variance, grows, stays)
         return self.scale**2 * namespace(mean).clip(total, min=0.0)
+
+    def covariance_with(self, other: LognormalProduct, query: Any) -> Array | None:
+        """Return the covariance with another such product, [..., d, e], by the same formula."""
+        if self._other.axis != -1 or other._other.axis != -1:
+            return NotImplemented
+        ours, theirs = (self.exponent, self._other), (other.exponent, other._other)
+        pairs = [query.cross(one, another) for one in ours for another in theirs]
+        if any(part is None for part in pairs):
+            return NotImplemented
+        growth, cross, back, noise = pairs
+        rows = (self._other.mean + self.between)[..., :, None]
+        columns = (other._other.mean + other.between)[..., None, :]
+        grows = (rows + back) * (columns + cross) + noise
+        stays = noise + back * columns + cross * rows + cross * back
+        exponents = self._exponent[..., :, None] + other._exponent[..., None, :]
+        total = self._combined(exponents, growth, grows, stays)
+        scales = [part.scale + 0.0 * part._other.mean for part in (self, other)]
+        return outer(*scales) * total
 
     def covariance(self) -> Array:
         """Return the covariance [..., d, d]."""

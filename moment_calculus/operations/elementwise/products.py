@@ -41,6 +41,7 @@ from moment_calculus.operations.elementwise.factors import (
     Joint,
     assume_positive,
     factors_of,
+    is_linear,
     is_positive,
     joint_of,
     positive_joint,
@@ -247,6 +248,14 @@ class _Product(Product, KnowsLags, Rewritable, Switched):
         first, second = self.inputs
         between = value.mean - first.mean * second.mean
         return Added(first.variance * second.variance + between * between)
+
+    def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+        if self.exact is None or is_linear(other) or query.precedes(other, value):
+            return NotImplemented
+        if (exact := getattr(other.step, "exact", None)) is not None:
+            return self.exact.covariance_with(exact, query)
+        swapped = query.by_inputs(other, value)
+        return NotImplemented if swapped is None else transpose(swapped)
 
     def again(self, value: Gaussian, inputs: tuple[Gaussian, ...]) -> Gaussian:
         return multiply_gaussians(*inputs)
