@@ -87,15 +87,25 @@ def held_draws(read: Reader) -> str:
             [
                 name.replace("_", " "),
                 str(found["draws"] or "–"),
-                f"{found['error']:.3f}",
+                f"{found['error']:.4f}" if found["draws"] else "–",
+                f"{max(found['moved']):.4f}" if found["draws"] else "–",
                 f"{max(map(abs, found['means off by'])):.2f}",
                 f"{min(ratios):.2f}–{max(ratios):.2f}",
                 f"{found['seconds']:.0f}",
                 f"{found['seconds of NUTS']:.0f}",
             ]
         )
-    head = ["model", "draws", "error", "largest difference of means", "sd / NUTS'"]
-    return table([*head, "seconds", "seconds of NUTS"], rows)
+    head = ["model", "draws", "error stated", "largest move", "largest difference of means"]
+    return table([*head, "sd / NUTS'", "seconds", "seconds of NUTS"], rows)
+
+
+def held_errors(read: Reader) -> str:
+    """How often the error that a fit with held draws states covers what another set moves."""
+    drawn = [found for found in read("held_draws").values() if found["draws"]]
+    ratios = [move / found["error"] for found in drawn for move in found["moved"]]
+    row = [len(drawn), len(ratios), sum(ratio <= 1 for ratio in ratios)]
+    head = ["models with draws", "other sets", "moves within the error stated", "largest ratio"]
+    return table(head, [[*map(str, row), f"{max(ratios):.2f}"]])
 
 
 KEPT = ("first steps", "ordinary models", "NUTS, regressions", "NUTS, networks")
@@ -105,5 +115,6 @@ TABLES: dict[str, Callable[[Reader], str]] = {
     "twelve models": twelve_models,
     "front page": front,
     "held draws, NUTS": held_draws,
+    "held draws, errors": held_errors,
 }
 TABLES |= {name: partial(measured, name=name) for name in KEPT}

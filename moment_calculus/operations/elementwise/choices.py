@@ -146,7 +146,8 @@ def _filled(mask: Array, value: Value, filling: Any) -> Value:
 def _with_log_zeros(value: Any) -> Any:
     """Note of a new affine function that some elements are −∞, which a traced shift hides."""
     if isinstance(value, Gaussian):
-        value.step = replace(value.step, has_log_zeros=True)  # type: ignore[type-var]
+        step: Any = value.step
+        value.step = replace(step, has_log_zeros=True)
         return value
     source, move = value._derived_from
     value.function = replace(value.function, has_log_zeros=True)

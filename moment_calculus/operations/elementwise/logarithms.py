@@ -86,6 +86,7 @@ def _log_add_exp_of_both(left: Value, right: Value) -> Value:
 
 def _without_log_zeros(value: Any) -> Any:
     """Return a value with 0 for −∞ among what is added to it."""
+    step: Any
     if isinstance(value, Gaussian):
         step = value.step
         if isinstance(step, Sum):
