@@ -139,7 +139,7 @@ class Affine(OfOneSource, KnowsLags, Rewritable, Switched):
 
     def again(self, value: Gaussian, inputs: tuple[Gaussian, ...]) -> Gaussian:
         """Return the affine image of another x."""
-        return affine(*inputs, self.scale, self.shift)
+        return affine(inputs[0], self.scale, self.shift)
 
     def branches(self, value: Gaussian, input_branches: Any) -> Any:
         """Return the branches of x, scaled and shifted."""
@@ -214,7 +214,7 @@ class Applied(KnowsLags, Rewritable):
 
     def again(self, value: Gaussian, inputs: tuple[Gaussian, ...]) -> Gaussian:
         """Return the function of another x."""
-        return apply_activation(*inputs, self.function[1])
+        return apply_activation(inputs[0], self.function[1])
 
     @property
     def drops_covariance(self) -> bool:  # type: ignore[override]

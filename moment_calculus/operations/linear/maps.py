@@ -389,7 +389,7 @@ class LinearMap(MapStep, KnowsLags, Rewritable):
         if len(inputs) > 1 or self.mapped is None:
             return None
         matrix = self.matrix[..., 0, :] if value.axis is None else self.matrix
-        return linear(*inputs, matrix, self.bias).gaussian()
+        return linear(inputs[0], matrix, self.bias).gaussian()
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """Return scalar products of certain rows with one vector as its linear map."""

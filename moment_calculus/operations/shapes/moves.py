@@ -89,7 +89,7 @@ class Moved(OfOneSource, KnowsLags, Rewritable, Switched):
         return input_branches[0].map(again, again(input_branches[0].mask))
 
     def again(self, value: Gaussian, inputs: tuple[Gaussian, ...]) -> Any:
-        return None if self.combines_elements else self.apply_to(*inputs, like=value)
+        return None if self.combines_elements else self.apply_to(inputs[0], value)
 
     def apply_to(self, operand: Any, like: Gaussian) -> Any:
         """Apply the move to another value or array; ``like`` is the moved source."""
