@@ -235,13 +235,8 @@ def _products(
         log_density: Any = trace.log_prob_sum()
         (slope,) = torch.autograd.grad(log_density, point, create_graph=True)
         products = [
-            torch.autograd.grad(
-                slope,
-                point,
-                torch.as_tensor(row, dtype=point.dtype, device=point.device),
-                retain_graph=True,
-            )[0]
-            for row in rows
+            torch.autograd.grad(slope, point, direction, retain_graph=True)[0]
+            for direction in directions
         ]
     return torch.stack(products).cpu().numpy()
 
