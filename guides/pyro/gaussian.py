@@ -223,7 +223,7 @@ def _products(
     transforms = {name: biject_to(site["fn"].support) for name, site in sites.items()}
     like = next(site["value"] for site in sites.values()).detach()
     vectors = np.vstack([NEAR * np.random.default_rng(0).normal(size=vector.size), *rows])
-    point, *_ = torch.as_tensor(vectors, dtype=like.dtype, device=like.device)
+    point, *directions = torch.as_tensor(vectors, dtype=like.dtype, device=like.device)
     with torch.enable_grad(), torch.random.fork_rng(devices=[]), poutine.block():
         point.requires_grad_()
         parts = {name: point[part] for name, part in vector.slices.items()}
