@@ -184,7 +184,7 @@ def choose_by_mask(source: Gaussian, on: Any, off: Any) -> Gaussian:
     plain = add_any(plain, off)
     branches = [_broadcast_branch(part, plain) for part in (source, on, off)]
     both = Branches(branches[0], choose_by_mask, lambda choice: choice(_Pair(*branches[1:])))
-    return _with_step(plain, _MaskedChoice(plain, 1.0, 0.0, both))
+    return _with_step(plain, _MaskedChoice(plain, 1.0, 0.0, mask_branches=both))
 
 
 def _broadcast_branch(branch: Any, like: Gaussian) -> Any:
