@@ -88,11 +88,22 @@ class LocalMap:
 
     def gradient(self, step: np.ndarray, slope: np.ndarray) -> np.ndarray:
         """Return derivatives by the coordinates from those by the parameters, both there."""
+        if not step.any():
+            return self._gradient_at_origin(slope)
         parts, t = self.split(step)
         relative = _by_moments(parts)
         by = self.parameters.slope(self._point(relative, t), slope)
         by_relative = _pulled_through(self.origin.parts, by.parts)
         return self.joined(_by_coordinates(parts, relative, by_relative), self.units * by.rest)
+
+    def _gradient_at_origin(self, slope: np.ndarray) -> np.ndarray:
+        by = self.parameters.slope(self.origin, slope)
+        parts = [
+            Coordinates(change.mean, np.concatenate([change.slope / ROOT, ROOT * own], -1))
+            for change in _pulled_through(self.origin.parts, by.parts)
+            for own in [_symmetric(_lower_with_half_diagonal(change.root))]
+        ]
+        return self.joined(parts, self.units * by.rest)
 
     def direction(self, step: np.ndarray) -> np.ndarray:
         """Return how the parameters [n] begin to change along coordinates, from the Gaussian."""
@@ -240,11 +251,10 @@ def _by_precision(parts: Sequence[Coordinates]) -> list[Relative] | None:
 
 def _inverse(precision: np.ndarray) -> np.ndarray | None:
     """Return inverses of positive definite matrices; None if one is not or hardly so."""
-    values, vectors = np.linalg.eigh((precision + np.swapaxes(precision, 1, 2)) / 2)
+    values, vectors = np.linalg.eigh(_symmetric(precision))
     if not values.min(initial=np.inf) > LEAST_EIGENVALUE:
         return None
-    inverse = (vectors / values[:, None]) @ np.swapaxes(vectors, 1, 2)
-    return (inverse + np.swapaxes(inverse, 1, 2)) / 2
+    return _symmetric((vectors / values[:, None]) @ np.swapaxes(vectors, 1, 2))
 
 
 def _solved(matrix: np.ndarray, columns: np.ndarray) -> np.ndarray:
@@ -260,8 +270,11 @@ def _through_cholesky(root: np.ndarray, by_root: np.ndarray) -> np.ndarray:
     """Return derivatives by symmetric matrices from those by their Cholesky factors."""
     half = _lower_with_half_diagonal(np.swapaxes(root, 1, 2) @ np.tril(by_root))
     inverse = np.linalg.inv(root)
-    result = np.swapaxes(inverse, 1, 2) @ half @ inverse
-    return (result + np.swapaxes(result, 1, 2)) / 2
+    return _symmetric(np.swapaxes(inverse, 1, 2) @ half @ inverse)
+
+
+def _symmetric(matrix: np.ndarray) -> np.ndarray:
+    return (matrix + np.swapaxes(matrix, 1, 2)) / 2
 
 
 def _lower_with_half_diagonal(matrix: np.ndarray) -> np.ndarray:
