@@ -1,0 +1,114 @@
+"""Thousands of effects in a plate: `GaussianGuide` with blocks of a plate beside NUTS.
+
+    JAX_PLATFORMS=cpu OMP_NUM_THREADS=1 python benchmarks/plates.py --host numpyro \
+        --out docs/experiments/plates.json
+
+NumPyro's sampler draws 1000 after 500 of warm-up, once for both frameworks: run it first. Seconds
+are those of a process, of the first call and, with other data, of the second.
+"""
+
+import json
+from functools import partial
+
+import harness
+import numpy as np
+from covariances import MEAN, SCALE, SHORT, SHORT_WARM_UP, written
+from covariances_groups import hierarchy, item_response
+
+CASES = {
+    "Poisson hierarchy, 2000 groups": partial(hierarchy, "Poisson", True, 8000, 2000),
+    "2PL item response, 600 persons, 20 items": partial(item_response, 600, 20),
+}
+
+
+def main(arguments=None):
+    options = harness.parse(__doc__, arguments, "--host --only --out")
+    results = json.loads(options.out.read_text()) if options.out and options.out.exists() else {}
+    for name in [name for name in CASES if options.only in name]:
+        parts = results.setdefault(name, {})
+        if options.host == "numpyro":
+            (parts["nuts"],) = harness.in_processes(drawn, [(name,)])
+        (found,) = harness.in_processes(fitted, [(options.host, name)])
+        parts[options.host] = compared(found, parts.get("nuts", {}).get("sites", {}))
+        if options.out:
+            options.out.write_text(written(results))
+        print(name, parts[options.host], flush=True)
+
+
+def fitted(host_name, name):
+    """Newton's method from a cold start, the response of scalars, and a second fit."""
+    host, case = harness.load(host_name), CASES[name]()
+    options = {"method": "newton", "float64": True, "by_draws": False, "progress_bar": False}
+    with host.own_parameters(), host.doubles():
+        *inputs, y = map(host.array, case.data)
+        model = case.make(host)
+        host.fresh()
+
+        def train(y):
+            return host.package.fit(model, host.package.GaussianGuide(), *inputs, y, **options)
+
+        def respond():
+            response = host.package.linear_response(model, fit, *inputs, y)
+            scalars = [site for site, shape in response.sites.items() if not shape]
+            return response, [response.standard_deviation(site) for site in scalars]
+
+        def respond_to_all():
+            return {site: moments(response, site) for site in response.sites}
+
+        fit, first = harness.clocked(lambda: train(y))
+        (response, _), responding = harness.clocked(respond)
+        sites, of_all = harness.clocked(respond_to_all)
+        _, second = harness.clocked(lambda: train(1 - y if y.max() == 1 else y + 1))
+        seconds = {"fit": first, "response of scalars": responding}
+        seconds |= {"of all others": of_all, "second fit": second}
+        return {
+            "loss": round(float(fit.loss), 6),
+            "steps": int(fit.steps),
+            "converged": bool(fit.converged),
+            "shared": len(fit.guide.vector.shared),
+            "blocks": [list(plate.places.shape) for plate in fit.guide.vector.plates],
+            "seconds": {part: round(value, 2) for part, value in seconds.items()},
+            "sites": sites,
+        }
+
+
+def moments(response, site):
+    """The location and the corrected standard deviation of each coordinate."""
+    parts = response.location(site), response.standard_deviation(site)
+    return [np.asarray(part).ravel().tolist() for part in parts]
+
+
+def drawn(name):
+    """Seconds of one chain, with means and standard deviations on the unconstrained space."""
+    host, case = harness.load("numpyro"), CASES[name]()
+    with host.own_parameters(), host.doubles():
+        data = tuple(map(host.array, case.data))
+        settings = case.centred, 0.8, 1, SHORT_WARM_UP, SHORT
+        draws, seconds = harness.clocked(
+            lambda: host.unconstrained_draws(case.make(host), data, *settings)
+        )
+    flat = {site: values.reshape(SHORT, -1) for site, values in draws.items()}
+    sites = {site: [rounded(part) for part in (v.mean(0), v.std(0))] for site, v in flat.items()}
+    return {"seconds": round(seconds, 2), "sites": sites}
+
+
+def rounded(values):
+    return [float(f"{value:.3g}") for value in values]
+
+
+def compared(found, sites):
+    """What was found with shares of the effects that agree with NUTS in place of all moments."""
+    ours = found.pop("sites")
+    if not sites:
+        return found
+    rows = [(*map(np.array, ours[site]), *map(np.array, sites[site])) for site in ours]
+    mean, deviation, expected, scale = (np.concatenate(parts) for parts in zip(*rows, strict=True))
+    ratio = deviation / scale
+    found["coordinates"] = len(mean)
+    found["means"] = round(float((np.abs(mean - expected) / scale < MEAN).mean()), 3)
+    found["deviations"] = round(float(((ratio > SCALE[0]) & (ratio < SCALE[1])).mean()), 3)
+    return found
+
+
+if __name__ == "__main__":
+    main()
