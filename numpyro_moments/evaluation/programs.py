@@ -129,6 +129,13 @@ class Programs:
         return compiled
 
 
+def compiled_for(function: Callable, *args: Any, runs: int) -> Callable:
+    """Return a function, compiled for arrays of the shapes of its arguments and so many runs."""
+    if getattr(jax.config, "jax_disable_jit"):  # noqa: B009
+        return function
+    return _compile(function, args, None, runs)
+
+
 def _compile(
     function: Callable, args: tuple, options: dict[str, Any] | None, runs: int
 ) -> Callable:

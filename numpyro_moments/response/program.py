@@ -35,7 +35,7 @@ from moment_inference.optimisation import DeterministicLoss, minimiser, scale_by
 from moment_inference.response import Data
 from numpyro_moments.draws.model import NumPyroModel
 from numpyro_moments.evaluation.arguments import Precision, in_jax
-from numpyro_moments.evaluation.programs import Programs
+from numpyro_moments.evaluation.programs import compiled_for
 from numpyro_moments.evaluation.small_operations import small_operations_by_numpy
 from numpyro_moments.fitting.flat_loss import FlatLoss, locations_by_scale
 from numpyro_moments.fitting.storing import parameters_of, sampled_sites
@@ -60,7 +60,7 @@ class LinearisedTree:
         self, tree: Callable[[jax.Array], Tree], flat: jax.Array, precision: Precision
     ) -> None:
         self._tree, self._flat, self._precision = tree, flat, precision
-        self._programs = Programs.alone()
+        self._compiled = dict[tuple, Callable]()
 
     def _at(self, flat: jax.Array) -> jax.Array:
         leaves = jax.tree.leaves(self._tree(flat))
@@ -70,9 +70,7 @@ class LinearisedTree:
     def value(self) -> np.ndarray:
         """Return the vector at the parameters."""
         with self._precision():
-            return np.asarray(
-                self._programs.run("value", self._at, self._flat, runs=RUNS), np.float64
-            )
+            return np.asarray(compiled_for(self._at, self._flat, runs=RUNS)(self._flat), np.float64)
 
     def vjp(self, rows: np.ndarray) -> np.ndarray:
         """Return rows [k, d] times the Jacobian, [k, n]."""
@@ -85,8 +83,10 @@ class LinearisedTree:
     def _run(self, name: str, function: Callable, rows: np.ndarray) -> np.ndarray:
         with self._precision():
             given = jnp.asarray(rows, self._flat.dtype)
-            product = self._programs.run(name, function, self._flat, given, runs=RUNS)
-            return np.asarray(product, np.float64)
+            key = name, given.shape
+            if key not in self._compiled:
+                self._compiled[key] = compiled_for(function, self._flat, given, runs=RUNS)
+            return np.asarray(self._compiled[key](self._flat, given), np.float64)
 
     def _pull(self, flat: jax.Array, rows: jax.Array) -> jax.Array:
         return jax.vmap(jax.vjp(self._at, flat)[1])(rows)[0]
