@@ -111,6 +111,18 @@ def basis(host, group, x, y):
         host.sample("obs", dist.Normal(weights, 0.5), obs=y)
 
 
+def ordered_classes(host, group, x, y):
+    """Weights of a regression that depend on the ordered cut points between its classes."""
+    dist = host.dist
+    weights = host.sample("weights", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    ordered = dist.transforms.OrderedTransform()
+    normal = dist.Normal(host.np.zeros(3), 1.0).to_event(1)
+    cuts = host.sample("cuts", dist.TransformedDistribution(normal, [ordered]))
+    with host.plate("data", 12):
+        predictor = host.np.stack([x, y], -1) @ weights
+        host.sample("obs", dist.OrderedLogistic(predictor, cuts), obs=group)
+
+
 def dependent(size, seed=3):
     """Elements below the diagonal of a factor."""
     return 0.5 * np.random.default_rng(seed).normal(size=size) / np.sqrt(size) ** 0.5
@@ -162,6 +174,7 @@ CASES = {
     local_level: 0.0,
     smooth_trend: 0.0,
     shares: 0.01,  # nats by points, of the mean of the simplex
+    ordered_classes: 0.02,  # cut points in sigmoids as Gaussians
     basis: 0.05,  # products as of Gaussian factors
 }
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import operator
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,7 +36,7 @@ class Observation(NamedTuple):
     value_shape: tuple[int, ...]
     value: np.ndarray | None
     inside: np.ndarray | None  # whether elements are in the support
-    mask: np.ndarray | None  # what counts, of the batch shape or broadcastable with it
+    mask: np.ndarray | None  # what counts, of the batch shape of the family or broadcastable
     plates: Mapping[int, int]  # sizes of the plates by their axes, which are negative
     event_dims: tuple[int, int]  # of the distribution, and of the family inside its wrappers
     support: Any
@@ -80,6 +82,26 @@ class Observations(ABC):
         """Return the mask of a site by element of its batch; None if there is none."""
 
     @abstractmethod
+    def masks_of(self, site: Any) -> tuple[list[tuple[Any, int]], int]:
+        """Return arrays of masks and the event axes inside each, and those of the family."""
+
+    def mask_inside(self, site: Any) -> Any:
+        """Return the mask of a site by element of the batch of its family; None if there is none.
+
+        That batch has the axes that wrappers make events of, inside or outside of the mask.
+        """
+        masks, inner = self.masks_of(site)
+        if not masks:
+            return None
+        fn = site["fn"]
+        shape = (*fn.batch_shape, *fn.event_shape[: len(fn.event_shape) - inner])
+        whole = reduce(operator.and_, (over_events(mask, dims - inner) for mask, dims in masks))
+        try:
+            return namespace(whole).broadcast_to(whole, shape)
+        except (ValueError, RuntimeError):  # the mask has axes that the site has not
+            return None
+
+    @abstractmethod
     def arrays(self, model: Callable, args: tuple, kwargs: dict) -> Iterator[tuple[str, Any]]:
         """Yield the framework's arrays among a model's arguments, with names."""
 
@@ -107,15 +129,15 @@ class Observations(ABC):
 
     def prepared(self, site: Any) -> Any:
         """Return the observations of a site, with a valid value where a mask hides them."""
-        value, mask = self.accepted(site), self.mask_of(site)
-        return value if mask is None else filled(value, mask, len(site["fn"].event_shape))
+        value, mask = self.accepted(site), self.mask_inside(site)
+        return value if mask is None else filled(value, mask, self.masks_of(site)[1])
 
     def check(self, site: Observation, argument: str = "") -> None:
         """Raise UnsupportedMoments for observations that a distribution does not take."""
         check_shape(site, argument)
         if site.value is None or site.is_own:
             return
-        counts = np.True_ if site.mask is None else over_events(site.mask, site.event_dims[0])
+        counts = np.True_ if site.mask is None else over_events(site.mask, site.event_dims[1])
         if site.value.dtype.kind == "f" and (~np.isfinite(site.value) & counts).any():
             self.refuse_infinite(f"the data of observed site '{site.name}'{argument}", site.value)
         if site.inside is not None:
@@ -148,8 +170,7 @@ class Observations(ABC):
     def _check_support(self, site: Observation, argument: str) -> None:
         assert site.inside is not None
         assert site.value is not None
-        between = site.event_dims[0] - site.event_dims[1]
-        bad = ~site.inside & (np.True_ if site.mask is None else over_events(site.mask, between))
+        bad = ~site.inside & (np.True_ if site.mask is None else site.mask)
         if not bad.any():
             return
         index = np.argwhere(bad)[0]
@@ -164,7 +185,7 @@ class Observations(ABC):
 
     def _check_ends(self, site: Observation, argument: str) -> None:
         """Raise UnsupportedMoments for data at 0 or 1, where a density is zero or infinite."""
-        counts = np.True_ if site.mask is None else over_events(site.mask, site.event_dims[0])
+        counts = np.True_ if site.mask is None else over_events(site.mask, site.event_dims[1])
         at_end = ((site.value == 0) | (site.value == 1)) & counts
         if not at_end.any():
             return
@@ -299,9 +320,9 @@ def filled(value: Any, mask: Any, event_dim: int) -> Any:
     return xp.where(wide, value, xp.take(rows, xp.reshape(first, (1,)), axis=0))
 
 
-def over_events(mask: np.ndarray, event_dim: int) -> np.ndarray:
+def over_events(mask: Any, event_dim: int) -> Any:
     """Return a mask with axes for events."""
-    return np.reshape(mask, (*mask.shape, *(1,) * event_dim))
+    return namespace(mask).reshape(mask, (*mask.shape, *(1,) * event_dim))
 
 
 def warn_unobserved(sites: Mapping[str, Any]) -> None:

@@ -57,12 +57,16 @@ class _InNumPyro(Diagnosis):
             return False
         return not (site.get("infer") or {}).get(UNDRAWN)
 
-    def mask_of(self, site: Any) -> jax.Array | None:
+    def masks_of(self, site: Any) -> tuple[list[tuple[Any, int]], int]:
         fn, masks = site["fn"], []
         while isinstance(fn, WRAPPERS):
-            masks += [fn._mask] if isinstance(fn, dist.MaskedDistribution) else []
+            is_mask = isinstance(fn, dist.MaskedDistribution) and np.ndim(fn._mask)
+            masks += [(fn._mask, fn.event_dim)] if is_mask else []
             fn = fn.base_dist
-        arrays = [mask for mask in masks if np.ndim(mask)]
+        return masks, fn.event_dim
+
+    def mask_of(self, site: Any) -> jax.Array | None:
+        arrays = [mask for mask, _ in self.masks_of(site)[0]]
         shape = site["fn"].batch_shape
         try:
             return jnp.broadcast_to(reduce(jnp.logical_and, arrays), shape) if arrays else None
@@ -71,12 +75,10 @@ class _InNumPyro(Diagnosis):
 
     def parts_of(self, name: str, site: Any) -> observations.Observation | None:
         fn, value, base = site["fn"], site["value"], site["fn"]
-        mask, hidden = np.ones((), bool), False
+        hidden = False
         while isinstance(base, WRAPPERS):
             if isinstance(base, dist.MaskedDistribution):
-                part = np.asarray(base._mask) if not private_apis.is_traced(base._mask) else None
-                hidden = hidden or part is None or not part.any()
-                mask = mask if part is None else np.logical_and(mask, part)
+                hidden = hidden or private_apis.is_traced(base._mask) or not np.any(base._mask)
             base = base.base_dist
         if isinstance(base, dist.Unit) or not hasattr(value, "shape"):
             return None
@@ -89,7 +91,7 @@ class _InNumPyro(Diagnosis):
             tuple(value.shape),
             values,
             None if values is None else self._inside(base, values),
-            np.broadcast_to(mask, fn.batch_shape) if np.ndim(mask) else None,
+            None if hidden or (mask := self.mask_inside(site)) is None else np.asarray(mask),
             {frame.dim: frame.size for frame in site["cond_indep_stack"]},
             (fn.event_dim, base.event_dim),
             getattr(base, "support", None) if values is not None else None,

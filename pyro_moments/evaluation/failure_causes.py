@@ -66,12 +66,16 @@ class _InPyro(Diagnosis):
         is_changed = value.dtype is torch.bool or (binary and not value.is_complex())
         return value.to(torch.get_default_dtype()) if is_changed else value
 
-    def mask_of(self, site: Any) -> torch.Tensor | None:
-        fn, masks = site["fn"], [site["mask"]]
+    def masks_of(self, site: Any) -> tuple[list[tuple[Any, int]], int]:
+        fn = site["fn"]
+        masks = [(site["mask"], fn.event_dim)]
         while isinstance(fn, WRAPPERS):
-            masks += [fn._mask] if isinstance(fn, MaskedDistribution) else []
+            masks += [(fn._mask, fn.event_dim)] if isinstance(fn, MaskedDistribution) else []
             fn = fn.base_dist
-        tensors = [mask for mask in masks if isinstance(mask, torch.Tensor)]
+        return [part for part in masks if isinstance(part[0], torch.Tensor)], fn.event_dim
+
+    def mask_of(self, site: Any) -> torch.Tensor | None:
+        tensors = [mask for mask, _ in self.masks_of(site)[0]]
         shape = site["fn"].batch_shape
         try:
             return reduce(torch.logical_and, tensors).expand(shape) if tensors else None
@@ -83,7 +87,7 @@ class _InPyro(Diagnosis):
         base = families.unwrapped(fn, WRAPPERS)[0]
         if isinstance(base, dist.Unit) or not isinstance(value, torch.Tensor):
             return None
-        mask = self.mask_of(site)
+        mask = self.mask_inside(site)
         hidden = site["mask"] is False or (mask is not None and self.known(mask) is None)
         values = None if hidden else self.known(value)
         return observations.Observation(

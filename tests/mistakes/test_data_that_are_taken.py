@@ -161,6 +161,18 @@ def test_what_a_mask_hides_may_be_anything(host, name):
     assert np.isfinite(host.package.loo(model, found, *parts).elpd_loo)
 
 
+def test_a_mask_may_hide_elements_of_an_event(host):
+    """Inside of the event's axes as well as outside of them."""
+
+    def model(x, y=None, seen=None):
+        fn = host.dist.Normal(x @ host.weight(), 1.0)
+        host.language.sample("obs", fn.mask(seen).to_event(1), obs=y)
+
+    y = changed(OUT, ~SEEN, np.nan)
+    by_row = fitted(host, masked(host), IN, y, SEEN)
+    assert fitted(host, model, IN, y, SEEN).loss == pytest.approx(by_row.loss, rel=1e-5)
+
+
 def test_nan_that_the_model_replaces_is_no_mistake(host):
     def model(x, y=None):
         return host.regression(host.np.nan_to_num(x), y)
