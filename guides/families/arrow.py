@@ -1,7 +1,7 @@
-"""Find the plates whose elements are independent given all other sites: an arrow.
+"""Find the plates whose elements are independent given all other sites, or a chain.
 
-There the second derivatives of log p by two elements of a plate are zero, at any point, and the
-Gaussian that is nearest to the posterior has such a precision, too.
+There the second derivatives of log p by two elements of a plate are zero, or by two that are not
+near, at any point, and the Gaussian that is nearest to the posterior has such a precision, too.
 """
 
 from __future__ import annotations
@@ -15,26 +15,38 @@ import numpy as np
 from moment_guides.families.gaussian import MAX_DENSE, LatentVector, Plate
 
 NEAR = 0.5  # standard deviation of the random point at which plates are checked
+WIDEST = 50  # most coordinates of a block of a chain
+COLOURS = 3  # of blocks, so that of one colour none has two neighbours
 # Second derivatives of log p by the vector of all coordinates times rows [r, d], [r, d].
 Products = Callable[[np.ndarray], np.ndarray]
 Axes = Sequence[tuple[str, int]]  # plates around a site, and their axes of its free value
+
+
+def random_point(vector: LatentVector) -> np.ndarray:
+    """Return the unconstrained values at which plates are checked, [d]."""
+    return NEAR * np.random.default_rng(0).normal(size=vector.size)
 
 
 class Probe(NamedTuple):
     """Second derivatives along the coordinates of one plate."""
 
     plate: Plate
-    rows: np.ndarray  # one for each column of its blocks, and one for all of them, [k + 1, d]
-    images: np.ndarray  # [k + 1, d]
+    rows: np.ndarray  # one for each column of the blocks of a colour, and one for all, [r, d]
+    images: np.ndarray  # [r, d]
 
     def misses_blocks(self) -> bool:
-        """Return whether elements of the plate depend on each other."""
-        places = self.plate.places
-        columns = [
-            image[places] / row[places[:, at], None]
-            for at, (row, image) in enumerate(zip(self.rows[:-1], self.images[:-1], strict=True))
-        ]
-        expected = np.einsum("njk,nj->nk", np.stack(columns, 1), self.rows[-1][places])
+        """Return whether second derivatives are other than those of the blocks."""
+        places, reach = self.plate.places, 1 if self.plate.is_chain else 0
+        expected: np.ndarray = np.zeros(places.shape)
+        for step in range(-reach, reach + 1):
+            ours = np.arange(max(0, -step), len(places) - max(0, step))
+            theirs = ours + step
+            colours = theirs % (COLOURS if reach else 1)
+            for column in range(places.shape[1]):
+                rows = colours * places.shape[1] + column
+                other = places[theirs, column]
+                ratio = self.rows[-1][other] / self.rows[rows, other]
+                expected[ours] += self.images[rows[:, None], places[ours]] * ratio[:, None]
         return bool(np.abs(expected - self.images[-1][places]).max() > self.rounding)
 
     def reaches(self, other: Plate) -> bool:
@@ -48,23 +60,26 @@ class Probe(NamedTuple):
 
 
 def with_plates(vector: LatentVector, axes: Sequence[Axes], products: Products) -> LatentVector:
-    """Return a vector of many coordinates with the plates whose elements are independent.
+    """Return a vector of many coordinates with the plates whose elements have few neighbours.
 
     Of every site it takes the plates and their axes. UnsupportedMoments if the other coordinates
     are too many.
     """
     if vector.size <= MAX_DENSE:
         return vector
-    probes = _probes([*_candidates(vector, axes)], products, vector.size)
-    reasons = []
-    for probe in [*probes]:
+    reasons, probes = [], list[Probe]()
+    for plate in _candidates(vector, axes):
+        probe = _probe(plate, products, vector.size)
         if not np.isfinite(probe.images).all():
-            reasons.append(f"the second derivatives by plate '{probe.plate.name}' are not finite")
-        elif probe.misses_blocks():
-            reasons.append(f"elements of plate '{probe.plate.name}' depend on each other")
-        else:
+            reasons.append(f"the second derivatives by plate '{plate.name}' are not finite")
             continue
-        probes.remove(probe)
+        if probe.misses_blocks():
+            chain = _chain(plate, products, vector.size)
+            probe = probe if chain is None else _probe(chain, products, vector.size)
+        if probe.misses_blocks():
+            reasons.append(f"elements of plate '{plate.name}' depend on each other")
+        else:
+            probes.append(probe)
     probes.sort(key=lambda probe: -probe.plate.places.size)
     kept = list[Probe]()
     for probe in probes:
@@ -94,18 +109,33 @@ def _candidates(vector: LatentVector, axes: Sequence[Axes]) -> Iterator[Plate]:
             yield Plate(plate, block)
 
 
-def _probes(plates: Sequence[Plate], products: Products, size: int) -> list[Probe]:
-    """Return second derivatives along random combinations of the elements of each plate."""
-    random, rows = np.random.default_rng(0), list[np.ndarray]()
-    for plate in plates:
-        block = np.zeros([plate.places.shape[1] + 1, size])
-        for at, column in enumerate(plate.places.T):
-            block[at, column] = random.uniform(0.5, 1.5, len(column))
-        block[-1, plate.places] = random.normal(size=plate.places.shape)
-        rows.append(block)
-    if not rows:
-        return []
-    images = products(np.concatenate(rows))
-    ends = np.cumsum([len(block) for block in rows])
-    parts = np.split(images, ends[:-1])
-    return [Probe(*each) for each in zip(plates, rows, parts, strict=True)]
+def _probe(plate: Plate, products: Products, size: int) -> Probe:
+    """Return second derivatives along random combinations of the elements of a plate."""
+    random, colours = np.random.default_rng(0), COLOURS if plate.is_chain else 1
+    blocks, width = plate.places.shape
+    rows = np.zeros([colours * width + 1, size])
+    for colour in range(colours):
+        for at, column in enumerate(plate.places[colour::colours].T):
+            rows[colour * width + at, column] = random.uniform(0.5, 1.5, len(column))
+    rows[-1, plate.places] = random.normal(size=[blocks, width])
+    return Probe(plate, rows, products(rows))
+
+
+def _chain(plate: Plate, products: Products, size: int) -> Plate | None:
+    """Return a plate as blocks of which each leans on the one before; None if they are too wide.
+
+    Elements lean on so many before them as second derivatives along three elements say; blocks
+    have as many, and what is left over is shared.
+    """
+    elements, width = plate.places.shape
+    three = np.array([0, elements // 2, elements - 1])
+    rows = np.zeros([len(three), size])
+    rows[np.arange(len(three))[:, None], plate.places[three]] = 1.0
+    images = np.abs(products(rows)[:, plate.places]).max(2)
+    is_reached = images > images.max() * np.finfo(images.dtype).eps ** 0.5
+    distances = np.abs(np.arange(elements) - three[:, None])
+    reach = int(distances[is_reached].max(initial=1))
+    if reach * width > WIDEST or elements < COLOURS * reach:
+        return None
+    kept = plate.places[elements % reach :]
+    return Plate(plate.name, kept.reshape(-1, reach * width), is_chain=True)

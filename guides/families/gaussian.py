@@ -1,7 +1,8 @@
 """Implement the Gaussian family with covariances between all sites: its layout and refusals.
 
 Up to 500 coordinates it is one Gaussian. Of more it keeps the covariances that the posterior of
-a model with plates has: elements of a plate are independent given what they share (an arrow).
+a model with plates has: given what they share elements of a plate are independent (an arrow), or
+each leans on the one before (a chain).
 """
 
 from __future__ import annotations
@@ -10,20 +11,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.operations.shapes.plates import Places
 
 MAX_DENSE = 500  # most coordinates of one block, whose factor has the square of that
 
 
 class Plate(NamedTuple):
-    """Coordinates that are independent between the elements of a plate, given the shared ones."""
+    """Blocks of coordinates that are independent, or a chain, given the shared ones."""
 
     name: str
-    places: np.ndarray  # in the vector of all, [elements, k]
+    places: np.ndarray  # in the vector of all, [blocks, k]
+    is_chain: bool = False  # whether each block leans on the one before
 
 
 class PartOfVector(NamedTuple):
@@ -32,7 +35,7 @@ class PartOfVector(NamedTuple):
     shared: int  # coordinates that the blocks share
     places: np.ndarray  # in the vector of all, [blocks, k]
     factors: np.ndarray  # in the factor, one after another, [blocks, k shared + k (k − 1) / 2]
-    start: int  # of these
+    links: np.ndarray  # and of the transitions of a chain, [blocks − 1, k, k], else [0, k, k]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,13 +46,20 @@ class LatentVector:
     shapes: tuple[tuple[int, ...], ...]  # of the unconstrained values
     plates: tuple[Plate, ...] = ()  # of elements that are independent given all others
 
-    @property
+    @cached_property
     def slices(self) -> dict[str, slice]:
         """Return where each site is in the vector."""
         result, start = dict[str, slice](), 0
         for name, shape in zip(self.names, self.shapes, strict=True):
             result[name] = slice(start, start := start + math.prod(shape))
         return result
+
+    def split(self, values: Any) -> dict[str, Any]:
+        """Return the unconstrained value of each site of vectors [..., d]."""
+        batch, pieces = tuple(values.shape[:-1]), zip(self.slices.items(), self.shapes, strict=True)
+        return {
+            name: values[..., part].reshape(batch + shape) for (name, part), shape in pieces
+        }
 
     @property
     def size(self) -> int:
@@ -69,28 +79,43 @@ class LatentVector:
         """Return the block of the shared coordinates, and the blocks of each plate."""
         shared = len(self.shared)
         parts, start = [], 0
-        blocks = [(self.shared[None], 0), *((plate.places, shared) for plate in self.plates)]
-        for places, of_shared in blocks:
+        whole = Plate("", self.shared[None])
+        for (_, places, is_chain), of_shared in [(whole, 0), *((p, shared) for p in self.plates)]:
             count, width = places.shape
             each = width * of_shared + width * (width - 1) // 2
             factors = start + np.arange(count * each).reshape(count, each)
-            parts.append(PartOfVector(of_shared, places, factors, start))
-            start += count * each
+            steps = [count - 1 if is_chain else 0, width, width]
+            links = start + factors.size + np.arange(math.prod(steps)).reshape(steps)
+            parts.append(PartOfVector(of_shared, places, factors, links))
+            start += factors.size + links.size
         return tuple(parts)
 
-    @property
-    def blocks(self) -> np.ndarray:
-        """Return the number of each coordinate's block, of the shared ones −1, [d]."""
-        numbers, start = np.full(self.size, -1), 0
+    @cached_property
+    def order(self) -> np.ndarray:
+        """Return where each coordinate is if those of the parts stand one after another."""
+        return np.argsort(np.concatenate([part.places.ravel() for part in self.parts]))
+
+    @cached_property
+    def blocks(self) -> Places:
+        """Return where the coordinates are in the blocks of all plates, and an empty one."""
+        width = max(plate.places.shape[1] for plate in self.plates)
+        empty: np.ndarray = np.full([1, width], self.size)
+        tables, chains = [empty], [np.zeros(1, int)]
         for plate in self.plates:
-            numbers[plate.places] = start + np.arange(len(plate.places))[:, None]
-            start += len(plate.places)
-        return numbers
+            count, own = plate.places.shape
+            tables.append(np.pad(plate.places, [(0, 0), (0, width - own)], constant_values=self.size))
+            start = 1 + chains[-1][-1]
+            chains.append(start + (0 * np.arange(count) if plate.is_chain else np.arange(count)))
+        coordinates = np.concatenate(tables)
+        places = np.zeros(self.size + 1, int)  # shared ones are at a place of the empty block
+        places[coordinates.ravel()] = np.arange(coordinates.size)
+        places[self.shared] = 0
+        return Places(coordinates, places[:-1], np.concatenate(chains))
 
     @property
     def factor_size(self) -> int:
-        """Return the number of elements of the factor left of the ones on its diagonal."""
-        return sum(part.factors.size for part in self.parts)
+        """Return the number of elements left of the ones on its diagonal, and of transitions."""
+        return sum(part.factors.size + part.links.size for part in self.parts)
 
     def check(self, refusal: str = "") -> None:
         """Raise UnsupportedMoments for more shared coordinates than one Gaussian may have.
@@ -103,7 +128,8 @@ class LatentVector:
         raise UnsupportedMoments(
             f"a Gaussian over all sites would have {self.size} coordinates, most of them of site "
             f"'{largest[1]}', and a covariance of {self.size} x {self.size}; {MAX_DENSE} are the "
-            f"most, but for elements of plates that are independent given all other sites{refusal}",
+            "most, but for elements of plates that are independent, or a chain, given all other "
+            f"sites{refusal}",
             sites=self.names,
             remedy="use DVIGuide, whose components are independent, and linear_response",
         )

@@ -12,13 +12,15 @@ from moment_guides.families.gaussian import LatentVector
 
 
 class Part(NamedTuple):
-    """Independent blocks of coordinates x = m + W u + L e, given the shared ones of a Gaussian.
+    """Blocks of coordinates x = m + W u + y, given the shared ones of a Gaussian.
 
-    u is the standard normal vector of the p shared coordinates, e that of the block.
+    u is the standard normal vector of the p shared coordinates, y_t = A_t y_{t−1} + L_t e_t with
+    the standard normal e_t of the block; without A they are independent.
     """
 
     mean: np.ndarray  # m, [blocks, k]
     root: np.ndarray  # W beside L, which is lower triangular, [blocks, k, p + k]
+    links: np.ndarray  # A of a chain, [blocks − 1, k, k], else [0, k, k]
 
 
 class GaussianPoint(NamedTuple):
@@ -32,13 +34,14 @@ class PartIndices(NamedTuple):
     """Where a flat vector of unconstrained parameters holds those of a part.
 
     [W, L] = diag(s) [V, U] with a unit lower triangular U; s is the softplus of its parameters,
-    [V, U] has the elements left of the ones, row by row.
+    [V, U] has the elements left of the ones, row by row, A its own.
     """
 
     shared: int  # p
     locs: np.ndarray  # [blocks, k]
     scales: np.ndarray  # [blocks, k]
     factors: np.ndarray  # [blocks, k p + k (k − 1) / 2]
+    links: np.ndarray  # [blocks − 1, k, k], or [0, k, k]
 
     @property
     def left(self) -> tuple[np.ndarray, np.ndarray]:
@@ -58,32 +61,32 @@ class PartIndices(NamedTuple):
         scale = np.logaddexp(0, vector[self.scales])
         unit = np.zeros([blocks, width, self.shared + width])
         unit[:, *self.left], unit[:, *self.ones] = vector[self.factors], 1
-        return Part(vector[self.locs], scale[..., None] * unit)
+        return Part(vector[self.locs], scale[..., None] * unit, vector[self.links])
 
     def write(self, part: Part, vector: np.ndarray) -> None:
         """Write the parameters of the part to a vector [n]."""
         rows, columns = self.left
         scale = part.root[:, *self.ones]
-        vector[self.locs] = part.mean
+        vector[self.locs], vector[self.links] = part.mean, part.links
         vector[self.scales] = scale + np.log(-np.expm1(-scale))
         vector[self.factors] = part.root[:, rows, columns] / scale[:, rows]
 
     def slope(self, part: Part, slope: np.ndarray) -> Part:
-        """Return a function's derivatives by mean and root from those by the vector [n]."""
+        """Return a function's derivatives by the part from those by the vector [n]."""
         rows, columns = self.left
         scale = part.root[:, *self.ones]
         root = np.zeros_like(part.root)
         root[:, rows, columns] = slope[self.factors] / scale[:, rows]
         through_rows = (root * part.root).sum(2) / scale
         root[:, *self.ones] = slope[self.scales] / -np.expm1(-scale) - through_rows
-        return Part(slope[self.locs], root)
+        return Part(slope[self.locs], root, slope[self.links])
 
     def write_direction(self, part: Part, change: Part, direction: np.ndarray) -> None:
-        """Write how the vector [n] changes with mean and root; the transpose of ``slope``."""
+        """Write how the vector [n] changes with the part; the transpose of ``slope``."""
         rows, columns = self.left
         scale, by_scale = part.root[:, *self.ones], change.root[:, *self.ones]
         relative = part.root * (by_scale / scale)[..., None]
-        direction[self.locs] = change.mean
+        direction[self.locs], direction[self.links] = change.mean, change.links
         direction[self.scales] = by_scale / -np.expm1(-scale)
         direction[self.factors] = (change.root - relative)[:, rows, columns] / scale[:, rows]
 
@@ -112,7 +115,13 @@ class GaussianParameters:
         loc, scale = (_joined(indices.pop(name) for name in names) for names in (locs, scales))
         own = indices.pop(factor)
         parts = [
-            PartIndices(part.shared, loc[part.places], scale[part.places], own[part.factors])
+            PartIndices(
+                part.shared,
+                loc[part.places],
+                scale[part.places],
+                own[part.factors],
+                own[part.links],
+            )
             for part in vector.parts
         ]
         return cls(tuple(parts), _joined(indices.values()))
@@ -130,15 +139,16 @@ class GaussianParameters:
         indices = _indices(sizes)
         scales = _joined(indices.pop(name) for name in locations)[:, None]
         locs = _joined(indices.pop(name) for name in locations.values())[:, None]
-        none = np.zeros([1, 0], int)
-        singles = PartIndices(0, locs, scales, np.zeros([len(locs), 0], int))
-        return cls((PartIndices(0, none, none, none), singles), _joined(indices.values()))
+        none, no_links = np.zeros([1, 0], int), [np.zeros([0, width, width], int) for width in (0, 1)]
+        shared = PartIndices(0, none, none, none, no_links[0])
+        singles = PartIndices(0, locs, scales, np.zeros([len(locs), 0], int), no_links[1])
+        return cls((shared, singles), _joined(indices.values()))
 
     @property
     def size(self) -> int:
         """Return the number of all parameters."""
-        of_parts = sum(part.locs.size + part.scales.size + part.factors.size for part in self.parts)
-        return of_parts + self.rest.size
+        arrays = [array for part in self.parts for array in part[1:]]
+        return sum(array.size for array in arrays) + self.rest.size
 
     def point(self, vector: np.ndarray) -> GaussianPoint:
         """Return the Gaussian of a vector [n]."""

@@ -1,4 +1,4 @@
-"""Implement the Gaussian of blocks that are independent given what they share: an arrow."""
+"""Implement the Gaussian of blocks that are independent, or a chain, given what they share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, device, namespace
-from moment_calculus.operations.shapes.plates import arrow_site
+from moment_calculus.operations.shapes.chains import Chain
+from moment_calculus.operations.shapes.plates import Blocks, site_of_blocks
 from moment_calculus.values import Gaussian, Propagation
 from moment_guides.families.gaussian import LatentVector, PartOfVector
 
@@ -20,8 +21,9 @@ MOST_OF_A_COVARIANCE = 5000  # most coordinates of which all covariances are wri
 class PlateNormalBase:
     """Base class of the hosts' distributions of a latent vector with plates.
 
-    Its blocks are x = m + W u + L e, given the standard normal u of the shared coordinates, with
-    [W, L] = diag(s) [V, U]; of [V, U] there are the elements left of the ones.
+    Its blocks are x = m + W u + y, given the standard normal u of the shared coordinates, with
+    y = L e, or y_t = A_t y_{t−1} + L_t e_t, and [W, L] = diag(s) [V, U]; the factor has A, and of
+    [V, U] the elements left of the ones.
     """
 
     loc: Array  # m, [d]
@@ -42,6 +44,11 @@ class PlateNormalBase:
         pairs = zip(self.vector.parts, scales, strict=True)
         return [scale[..., None] * _unit(part, factor) for part, scale in pairs]
 
+    @cached_property
+    def chains(self) -> list[Chain]:
+        """Return the transitions of each part."""
+        return [Chain(_taken(self.parameters[2], part.links)) for part in self.vector.parts]
+
     @property
     def mean(self) -> Array:
         """Return the mean, [d]."""
@@ -50,8 +57,7 @@ class PlateNormalBase:
     @property
     def variance(self) -> Array:
         """Return the variance of each coordinate, [d]."""
-        shared, inside = self._rows
-        return (shared * shared).sum(-1) + (inside * inside).sum(-1)
+        return (self.shared * self.shared).sum(-1) + self.blocks.variance
 
     @property
     def covariance_matrix(self) -> Array:
@@ -63,62 +69,69 @@ class PlateNormalBase:
                 sites=self.vector.names,
                 remedy="use sample_posterior, median and quantiles",
             )
-        shared, inside = self._rows
-        xp, blocks = namespace(shared), self.vector.blocks
-        same = xp.asarray(blocks[:, None] == blocks, device=device(shared))
-        products = inside @ inside.mT
-        return shared @ shared.mT + xp.where(same, products, xp.zeros_like(products))
+        xp = namespace(self.shared)
+        every = xp.arange(size, device=device(self.shared))
+        return self.shared @ self.shared.mT + self.blocks.of_all_pairs(every, every)
 
-    @property
-    def _rows(self) -> tuple[Array, Array]:
-        """Return for each coordinate its row of W, and that of L."""
-        xp, (root, *others) = namespace(self.roots[0]), self.roots
-        shared, size = root.shape[-1], max(other.shape[-2] for other in others)
-        rows, inside = [root[0]], [_padded(root[0][:, :0], size)]
-        for other in others:
-            wide = xp.reshape(other, (-1, other.shape[-1]))
-            rows.append(wide[:, :shared])
-            inside.append(_padded(wide[:, shared:], size))
-        order = self._order
-        return _taken(xp.concat(rows), order), _taken(xp.concat(inside), order)
+    @cached_property
+    def shared(self) -> Array:
+        """Return each coordinate's row of W, or of L if it is shared, [d, p]."""
+        xp, shared = namespace(self.roots[0]), self.vector.parts[0].places.size
+        rows = [
+            xp.reshape(root[..., :shared], (part.places.size, shared))
+            for part, root in zip(self.vector.parts, self.roots, strict=True)
+        ]
+        return _taken(xp.concat(rows), self.vector.order)
 
-    @property
-    def _order(self) -> np.ndarray:
-        """Return where each coordinate is if those of the parts stand one after another."""
-        return np.argsort(np.concatenate([part.places.ravel() for part in self.vector.parts]))
+    @cached_property
+    def blocks(self) -> Blocks:
+        """Return the covariance of the blocks of all plates, given the shared coordinates."""
+        places, roots, links = self.vector.blocks, self.roots[1:], [c.links for c in self.chains[1:]]
+        width = places.coordinates.shape[1]
+        squares = [_padded(root[..., root.shape[-1] - root.shape[-2] :], width) for root in roots]
+        xp, none = namespace(squares[0]), 0 * squares[0][:1]
+        root = xp.concat([none, *squares])
+        if not any(plate.is_chain for plate in self.vector.plates):
+            return Blocks(Chain(root[:0]), root, places)
+        steps = []
+        for square, link in zip(squares, links, strict=True):
+            own = _padded(link, width) if link.shape[0] else 0 * square[1:]
+            steps += [none, own]
+        return Blocks(Chain(xp.concat(steps)), root, places)
 
     def value(self, name: str, propagation: Propagation) -> Gaussian:
         """Return the Gaussian value of a latent site that has this posterior."""
-        return arrow_site(name, self.parameters[0], *self._rows, self.vector.blocks, propagation)
+        return site_of_blocks(name, self.parameters[0], self.shared, self.blocks, propagation)
 
     def image(self, noise: Array) -> Array:
         """Return draws [..., d] from standard normal noise [..., d]."""
         xp, start, batch = namespace(self.roots[0]), 0, noise.shape[:-1]
-        parts = list[Array]()
-        for part, root in zip(self.vector.parts, self.roots, strict=True):
+        moves, shared = list[Array](), noise[..., : self.vector.parts[0].places.size]
+        for part, root, chain in zip(self.vector.parts, self.roots, self.chains, strict=True):
             end = start + part.places.size
-            own = xp.reshape(noise[..., start:end], (*batch, *part.places.shape))
-            slope, root = root[..., : part.shared], root[..., part.shared :]
-            by_shared = (slope * noise[..., None, None, : part.shared]).sum(-1)
-            moved = by_shared + (root * own[..., None, :]).sum(-1)
-            parts.append(xp.reshape(moved, (*batch, part.places.size)))
+            own = xp.reshape(noise[..., start:end], (*batch, *part.places.shape, 1))
+            y = chain.solve(root[..., part.shared :] @ own)[..., 0]
+            slope = root[..., : part.shared]
+            moved = y + (slope * shared[..., None, None, : part.shared]).sum(-1)
+            moves.append(xp.reshape(moved, (*batch, part.places.size)))
             start = end
-        together = xp.concat(parts, axis=-1)
-        where = xp.asarray(self._order, device=device(together))
+        together = xp.concat(moves, axis=-1)
+        where = xp.asarray(self.vector.order, device=device(together))
         return self.parameters[0] + xp.take(together, where, axis=-1)
 
     def log_prob(self, value: Array) -> Array:
         """Return the log density of vectors [..., d], [...]."""
         xp, deviation = namespace(self.roots[0]), value - self.parameters[0]
         u, squares = deviation[..., :0], 0.0
-        for part, root in zip(self.vector.parts, self.roots, strict=True):
+        for part, root, chain in zip(self.vector.parts, self.roots, self.chains, strict=True):
             where = xp.asarray(part.places.ravel(), device=device(deviation))
             own = xp.reshape(
                 xp.take(deviation, where, axis=-1), (*value.shape[:-1], *part.places.shape)
             )
             if part.shared:
                 own = own - (root[..., : part.shared] * u[..., None, None, :]).sum(-1)
-            own = xp.linalg.solve(root[..., part.shared :], own[..., None])[..., 0]
+            own = chain.remainders(own[..., None])
+            own = xp.linalg.solve(root[..., part.shared :], own)[..., 0]
             u = u if part.shared else own[..., 0, :]
             squares = squares + (own * own).sum((-2, -1))
         return -0.5 * squares - xp.log(self.parameters[1]).sum() - self._half_log_of_circles
@@ -139,7 +152,7 @@ def _unit(part: PartOfVector, factor: Array) -> Array:
     places = np.full([width, part.shared + width], count)  # of a zero
     places[np.tril_indices(width, part.shared - 1, part.shared + width)] = np.arange(count)
     places[np.arange(width), part.shared + np.arange(width)] = count + 1  # of a one
-    own = xp.reshape(factor[part.start : part.start + part.factors.size], (blocks, count))
+    own = _taken(factor, part.factors)
     ends = [xp.full((blocks, 1), end, dtype=own.dtype, device=device(own)) for end in (0.0, 1.0)]
     where = xp.asarray(places.ravel(), device=device(own))
     return xp.reshape(
@@ -147,11 +160,12 @@ def _unit(part: PartOfVector, factor: Array) -> Array:
     )
 
 
-def _padded(rows: Array, width: int) -> Array:
-    """Return rows [n, k] with zeros up to a width."""
-    xp = namespace(rows)
-    rest = xp.zeros((rows.shape[0], width - rows.shape[1]), dtype=rows.dtype, device=device(rows))
-    return xp.concat([rows, rest], axis=-1)
+def _padded(matrices: Array, width: int) -> Array:
+    """Return matrices [n, k, k] with zeros up to a width."""
+    xp, (count, own, _) = namespace(matrices), matrices.shape
+    options = {"dtype": matrices.dtype, "device": device(matrices)}
+    wide = xp.concat([matrices, xp.zeros((count, own, width - own), **options)], axis=-1)
+    return xp.concat([wide, xp.zeros((count, width - own, width), **options)], axis=-2)
 
 
 def _taken(array: Array, places: np.ndarray) -> Array:

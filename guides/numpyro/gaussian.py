@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
 import jax
@@ -19,7 +18,7 @@ from numpyro.infer.util import log_density
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.private_apis import is_traced
-from moment_guides.families.arrow import NEAR, with_plates
+from moment_guides.families.arrow import random_point, with_plates
 from moment_guides.families.gaussian import LatentVector, check_whole_plates
 from moment_guides.families.gaussian_parameters import GaussianParameters
 from moment_guides.families.mean_field import LatentSite, with_known_options
@@ -129,7 +128,7 @@ class GaussianGuide(DVIGuide):
         if (vector.names, vector.shapes) == (self.vector.names, self.vector.shapes):
             return  # an abstract run could not look for plates again
         assert self.model is not None
-        products = partial(_products, self.model, run, vector, args, kwargs)
+        products = _products(self.model, run, vector, args, kwargs)
         axes = [
             _axes(site, shape, jnp.shape(run.trace[site.name]["value"]), frames)
             for site, shape in zip(run.sites, shapes, strict=True)
@@ -170,10 +169,9 @@ class GaussianGuide(DVIGuide):
 
     def _parts(self, latent: Any, sites: Sequence[LatentSite]) -> Iterator[tuple[LatentSite, Any]]:
         """Return every site with its unconstrained value, of a vector [..., d]."""
-        shapes = dict(zip(self.vector.names, self.vector.shapes, strict=True))
+        parts = self.vector.split(latent)
         for site in sites:
-            part = latent[..., self.vector.slices[site.name]]
-            yield site, part.reshape(latent.shape[:-1] + shapes[site.name])
+            yield site, parts[site.name]
 
     def get_posterior(self, params: dict[str, jax.Array]) -> dist.MultivariateNormal | PlateNormal:
         """Return the joint posterior of the unconstrained values, as one vector."""
@@ -224,37 +222,34 @@ def _axes(
 
 
 def _products(
-    model: Callable,
-    run: ModelTrace,
-    vector: LatentVector,
-    args: tuple,
-    kwargs: dict,
-    rows: np.ndarray,
-) -> np.ndarray:
-    """Return second derivatives of log p times rows, at random unconstrained values."""
+    model: Callable, run: ModelTrace, vector: LatentVector, args: tuple, kwargs: dict
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function that multiplies rows by second derivatives of log p at a random point."""
     transforms = {site.name: biject_to(site.support) for site in run.sites}
-    point = NEAR * np.random.default_rng(0).normal(size=vector.size)
+    point = random_point(vector)
 
     def log_density_at(point: jax.Array) -> jax.Array:
-        parts = zip(vector.slices.items(), vector.shapes, strict=True)
-        free = {name: point[part].reshape(shape) for (name, part), shape in parts}
-        values = {name: transforms[name](value) for name, value in free.items()}
+        values = {name: transforms[name](free) for name, free in vector.split(point).items()}
         with handlers.block():
             return log_density(handlers.seed(model, 0), args, kwargs, values)[0]
 
+    @jax.jit
     def product(row: jax.Array) -> jax.Array:
         return jax.jvp(jax.grad(log_density_at), (jnp.asarray(point),), (row,))[1]
 
-    with jax.ensure_compile_time_eval():  # if the program is only looked at
-        products = jax.jit(jax.vmap(product))(jnp.asarray(rows))
-    if is_traced(products):
-        raise UnsupportedMoments(
-            f"the plates of {vector.size} coordinates cannot be looked for inside a function that "
-            "JAX transforms",
-            sites=vector.names,
-            remedy="call svi.init, or fit, outside of it",
-        )
-    return np.asarray(products)
+    def products(rows: np.ndarray) -> np.ndarray:
+        with jax.ensure_compile_time_eval():  # if the program is only looked at
+            images = [product(jnp.asarray(row)) for row in rows]
+        if any(map(is_traced, images)):
+            raise UnsupportedMoments(
+                f"the plates of {vector.size} coordinates cannot be looked for inside a function "
+                "that JAX transforms",
+                sites=vector.names,
+                remedy="call svi.init, or fit, outside of it",
+            )
+        return np.stack([np.asarray(image) for image in images])
+
+    return products
 
 
 def _joined(parts: Sequence[Any]) -> Any:

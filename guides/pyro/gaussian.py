@@ -18,7 +18,7 @@ from pyro.distributions.util import sum_rightmost
 from pyro.nn import PyroParam
 from torch.distributions import biject_to
 
-from moment_guides.families.arrow import NEAR, with_plates
+from moment_guides.families.arrow import random_point, with_plates
 from moment_guides.families.gaussian import LatentVector, check_whole_plates
 from moment_guides.families.gaussian_parameters import GaussianParameters
 from moment_guides.families.mean_field import LatentSite, with_known_options
@@ -115,7 +115,7 @@ class GaussianGuide(DVIGuide):
             for site in sites.values()
         ]
         vector = LatentVector(tuple(sites), tuple(shapes))
-        products = partial(_products, model, sites, vector, args, kwargs)
+        products = _products(model, sites, vector, args, kwargs)
         axes = [_axes(site, shape) for site, shape in zip(sites.values(), shapes, strict=True)]
         self.vector = with_plates(vector, axes, products)
         like = next(site["value"] for site in sites.values()).detach()
@@ -157,11 +157,9 @@ class GaussianGuide(DVIGuide):
 
     def _parts(self, latent: torch.Tensor) -> Iterator[tuple[LatentSite, torch.Tensor]]:
         """Return every site with its unconstrained value, of a vector [..., d]."""
-        shapes = dict(zip(self.vector.names, self.vector.shapes, strict=True))
-        slices = self.vector.slices
+        parts = self.vector.split(latent)
         for site in self._known_sites():
-            part = latent[..., slices[site.name]]
-            yield site, part.reshape(tuple(latent.shape[:-1]) + shapes[site.name])
+            yield site, parts[site.name]
 
     def from_mean_field(
         self, params: Mapping[str, torch.Tensor], own: Mapping[str, torch.Tensor]
@@ -212,33 +210,30 @@ def _axes(site: dict, shape: tuple[int, ...]) -> list[tuple[str, int]]:
 
 
 def _products(
-    model: Callable,
-    sites: dict[str, dict],
-    vector: LatentVector,
-    args: tuple,
-    kwargs: dict,
-    rows: np.ndarray,
-) -> np.ndarray:
-    """Return second derivatives of log p times rows, at random unconstrained values."""
+    model: Callable, sites: dict[str, dict], vector: LatentVector, args: tuple, kwargs: dict
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function that multiplies rows by second derivatives of log p at a random point."""
     transforms = {name: biject_to(site["fn"].support) for name, site in sites.items()}
     like = next(site["value"] for site in sites.values()).detach()
-    vectors = np.vstack([NEAR * np.random.default_rng(0).normal(size=vector.size), *rows])
-    point, *directions = torch.as_tensor(vectors, dtype=like.dtype, device=like.device)
-    with torch.enable_grad(), torch.random.fork_rng(devices=[]), poutine.block():
+
+    @torch.enable_grad()
+    def products(rows: np.ndarray) -> np.ndarray:
+        vectors = np.vstack([random_point(vector), *rows])
+        point, *directions = torch.as_tensor(vectors, dtype=like.dtype, device=like.device)
         point.requires_grad_()
-        parts = {name: point[part] for name, part in vector.slices.items()}
-        values = {
-            name: transforms[name](parts[name].reshape(shape))
-            for name, shape in zip(vector.names, vector.shapes, strict=True)
-        }
-        trace = poutine.trace(poutine.condition(model, data=values)).get_trace(*args, **kwargs)
+        values = {name: transforms[name](free) for name, free in vector.split(point).items()}
+        with torch.random.fork_rng(devices=[]), poutine.block():
+            conditioned = poutine.condition(model, data=values)
+            trace = poutine.trace(conditioned).get_trace(*args, **kwargs)
         log_density: Any = trace.log_prob_sum()
         (slope,) = torch.autograd.grad(log_density, point, create_graph=True)
-        products = [
+        images = [
             torch.autograd.grad(slope, point, direction, retain_graph=True)[0]
             for direction in directions
         ]
-    return torch.stack(products).cpu().numpy()
+        return torch.stack(images).cpu().numpy()
+
+    return products
 
 
 def _sizes(frame: Any) -> tuple[str, int, int]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from moment_guides.families.gaussian_parameters import GaussianParameters
-from moment_inference.optimisation.local_map import LocalMap
+from moment_inference.optimisation.local_coordinates import LocalMap
 from moment_inference.optimisation.outcome import Outcome
 from moment_inference.optimisation.rounds import FLAT, ROUNDING, DeterministicLoss, Report
 

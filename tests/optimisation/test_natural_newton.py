@@ -10,7 +10,7 @@ import pytest
 from scipy.optimize import minimize
 
 from moment_guides.families.gaussian_parameters import GaussianParameters, Part, PartIndices
-from moment_inference.optimisation.local_map import LocalMap
+from moment_inference.optimisation.local_coordinates import LocalMap
 from moment_inference.optimisation.natural_newton import Neighbourhood, natural_newton
 from moment_inference.optimisation.outcome import Outcome
 from moment_inference.optimisation.rounds import DeterministicLoss
@@ -22,51 +22,75 @@ X = RANDOM.normal(size=(ROWS, WIDTH)) / 2
 Y = RANDOM.poisson(np.exp(X @ np.array([0.5, -0.5, 0.2, 1.0]) + 0.4))
 
 
-# coordinates that are shared, and blocks of the others
-LAYOUTS = {"one block": (4, 0), "two": (0, 2), "single": (0, 4), "arrow": (1, 3), "pair": (2, 1)}
+# coordinates that are shared, blocks of the others, and whether these are a chain
+LAYOUTS = {
+    "one block": (4, 0, False),
+    "two": (0, 2, False),
+    "single": (0, 4, False),
+    "arrow": (1, 3, False),
+    "pair": (2, 1, False),
+    "chain": (0, 4, True),
+    "chain of pairs": (0, 2, True),
+    "shared chain": (1, 3, True),
+}
 
 
 def layout(name):
     """A Gaussian over the weights, and an intercept that is none."""
-    shared, blocks = LAYOUTS[name]
+    shared, blocks, is_chain = LAYOUTS[name]
     places, start, parts = np.arange(WIDTH), 2 * WIDTH, []
     sizes = [(0, 1, shared)] + ([(shared, blocks, (WIDTH - shared) // blocks)] if blocks else [])
     for of_shared, count, width in sizes:
         locs, places = places[: count * width].reshape(count, width), places[count * width :]
         each = width * of_shared + width * (width - 1) // 2
         factors = start + np.arange(count * each).reshape(count, each)
-        parts.append(PartIndices(of_shared, locs, WIDTH + locs, factors))
-        start += count * each
+        steps = ((count - 1) * is_chain, width, width)
+        links = start + factors.size + np.arange(np.prod(steps)).reshape(steps)
+        parts.append(PartIndices(of_shared, locs, WIDTH + locs, factors, links))
+        start += factors.size + links.size
     return GaussianParameters(tuple(parts), np.array([start]))
 
 
 def joint(parts):
-    """The mean and the factor of all weights; of derivatives those by them."""
-    shared = parts[0].mean.size
+    """The mean and the factor of all weights."""
     mean, root, start = np.concatenate([part.mean.ravel() for part in parts]), [], 0
     for part in parts:
-        for block in part.root:
-            rows, own = np.zeros([len(block), WIDTH]), block.shape[1] - len(block)
-            rows[:, :own], rows[:, start : start + len(block)] = block[:, :own], block[:, own:]
+        before = np.zeros([part.mean.shape[1], WIDTH])
+        for block, link in zip(part.root, transitions(part), strict=True):
+            rows, own = link @ before, block.shape[1] - len(block)
+            rows[:, start : start + len(block)] = block[:, own:]
+            before = rows.copy()
+            rows[:, :own] = block[:, :own]
             root, start = [*root, rows], start + len(block)
-    assert shared + (WIDTH - shared) == start
+    assert start == WIDTH
     return mean, np.concatenate(root)
+
+
+def transitions(part):
+    """Those from the block before to each block, of the first zero."""
+    blocks, width = part.mean.shape
+    none = np.zeros([blocks - len(part.links), width, width])
+    return np.concatenate([none, part.links])
 
 
 def split(parts, mean, root):
     """The same of the parts, from derivatives by the mean and the factor of all weights."""
-    result, start = [], 0
-    for part in parts:
+    whole, result, end = joint(parts)[1], [], WIDTH
+    for part in reversed(parts):
         blocks, width = part.mean.shape
-        rows = []
-        for _ in range(blocks):
-            block, own = root[start : start + width], slice(start, start + width)
-            side = part.root.shape[2] - width
-            rows.append(np.concatenate([block[:, :side], np.tril(block[:, own])], 1))
-            start += width
-        means = mean[start - blocks * width : start].reshape(blocks, width)
-        result.append(Part(means, np.array(rows).reshape(part.root.shape)))
-    return tuple(result)
+        side, later, rows, links = part.root.shape[2] - width, 0.0, [], []
+        for link in reversed(transitions(part)):
+            own, before = slice(end - width, end), slice(end - 2 * width, end - width)
+            by_own = root[own, side:] + later
+            lower = np.tril(by_own[:, own.start - side : end - side])
+            rows.append(np.concatenate([root[own, :side], lower], 1))
+            links.append(by_own @ whole[before, side:].T if end > side + width else link)
+            later, end = link.T @ by_own, end - width
+        means = mean[end : end + blocks * width].reshape(blocks, width)
+        by_links = np.array(links[::-1]).reshape(blocks, width, width)
+        by_root = np.array(rows[::-1]).reshape(part.root.shape)
+        result.append(Part(means, by_root, by_links[blocks - len(part.links) :]))
+    return tuple(result[::-1])
 
 
 def value_and_slope(parameters, vector):
@@ -91,7 +115,7 @@ def slope_of(parameters, point, by):
         width = part.mean.shape[1]
         scale = np.diagonal(part.root[:, :, indices.shared :], axis1=1, axis2=2)
         rows, columns = np.tril_indices(width, indices.shared - 1, indices.shared + width)
-        slope[indices.locs] = change.mean
+        slope[indices.locs], slope[indices.links] = change.mean, change.links
         slope[indices.scales] = (change.root * part.root).sum(2) / scale * -np.expm1(-scale)
         slope[indices.factors] = (scale[..., None] * change.root)[:, rows, columns]
     return slope
@@ -179,7 +203,7 @@ def test_it_ends_where_scipy_does(name, is_compiled):
     np.testing.assert_allclose(outcome.point, expected.x, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["one block", "arrow"])
+@pytest.mark.parametrize("name", ["one block", "arrow", "shared chain"])
 def test_the_curvature_is_that_of_the_coordinates(name):
     parameters = layout(name)
     vector = random_vector(parameters)
@@ -201,12 +225,12 @@ def test_one_natural_step_solves_a_conjugate_model(name):
     parameters = layout(name)
     random = np.random.default_rng(8)
     origin = parameters.point(random_vector(parameters))
-    ones = [part._replace(root=np.ones(part.root.shape)) for part in origin.parts]
-    pattern, random_matrix = joint(ones)[1], random.normal(size=(WIDTH, WIDTH)) / 2
-    precision = np.where(pattern + pattern.T > 0, random_matrix + random_matrix.T, 0.0)
+    mean, root = joint(origin.parts)
+    has_element = np.abs(np.linalg.inv(root @ root.T)) > 1e-9
+    random_matrix = random.normal(size=(WIDTH, WIDTH)) / 2
+    precision = np.where(has_element, random_matrix + random_matrix.T, 0.0)
     precision, shift = precision + 4 * np.eye(WIDTH), random.normal(size=WIDTH)
     local = LocalMap(parameters, origin, np.ones(1))
-    mean, root = joint(origin.parts)
     by_root = precision @ root - np.diag(1 / np.diagonal(root))
     by_parts = split(origin.parts, precision @ mean - shift, by_root)
     slope = slope_of(parameters, origin, origin._replace(parts=by_parts, rest=np.zeros(1)))
@@ -227,7 +251,7 @@ def test_a_step_beyond_all_gaussians_is_none(name):
         assert is_empty or local.moved(local.joined(parts, np.zeros(1))) is None
 
 
-@pytest.mark.parametrize("name", ["one block", "arrow"])
+@pytest.mark.parametrize("name", ["one block", "arrow", "shared chain"])
 @pytest.mark.parametrize("is_compiled", [True, False])
 def test_the_inverse_is_that_of_the_hessian(is_compiled, name):
     parameters = layout(name)
