@@ -1,4 +1,4 @@
-"""The Gaussian guide with blocks of plates: the optimum is that of a Gaussian of one block."""
+"""The Gaussian guide with blocks of plates or chains: the optimum is that of one block."""
 
 from functools import partial
 
@@ -25,7 +25,7 @@ HOSTS = {
 RANDOM = np.random.default_rng(0)
 GROUPS, ITEMS, ROWS = 6, 4, 40
 GROUP, ITEM = RANDOM.integers(GROUPS, size=ROWS), RANDOM.integers(ITEMS, size=ROWS)
-X = RANDOM.normal(size=ROWS)
+X, ZEROS = RANDOM.normal(size=ROWS), np.zeros(GROUPS - 1)
 Y = RANDOM.poisson(np.exp(0.3 + 0.5 * RANDOM.normal(size=GROUPS)[GROUP] + 0.2 * X))
 
 
@@ -99,13 +99,53 @@ def shared_mean(host, y):
         host.sample("y", host.dist.Poisson(host.np.exp(effect[GROUP])), obs=y)
 
 
-# the plate that has blocks of its own, their number and size
+def local_level(host, y):
+    """Levels of which each leans on the one before, and on a scale."""
+    spread = host.sample("spread", host.dist.HalfNormal(1.0))
+    level = host.sample("level", host.dist.Normal(0.0, 2.0).expand([GROUPS]).to_event(1))
+    with host.plate("changes", GROUPS - 1):
+        change = host.dist.Normal(level[1:] - level[:-1], spread)
+        host.sample("change", change, obs=host.array(ZEROS))
+    with host.plate("data", ROWS):
+        host.sample("y", host.dist.Poisson(host.np.exp(level[GROUP])), obs=y)
+
+
+def trend(host, y):
+    """Levels and slopes, each pair of which leans on the one before, and levels of items."""
+    with host.plate("items", 2):
+        item = host.sample("item", host.dist.Normal(0.0, 1.0))
+    with host.plate("times", GROUPS):
+        level = host.sample("level", host.dist.Normal(0.0, 2.0))
+        slope = host.sample("slope", host.dist.Normal(0.0, 1.0))
+    with host.plate("changes", GROUPS - 1):
+        grown = level[:-1] + slope[:-1]
+        host.sample("levels", host.dist.Normal(level[1:] - grown, 0.3), obs=host.array(ZEROS))
+        host.sample("slopes", host.dist.Normal(slope[1:] - slope[:-1], 0.5), obs=host.array(ZEROS))
+    with host.plate("data", ROWS):
+        rate = level[GROUP] + item[ITEM // 2]
+        host.sample("y", host.dist.Poisson(host.np.exp(rate)), obs=y)
+
+
+def curve(host, y):
+    """Levels of which each leans on the two before."""
+    level = host.sample("level", host.dist.Normal(0.0, 1.0).expand([GROUPS + 1]).to_event(1))
+    bends = level[2:] - 2 * level[1:-1] + level[:-2]
+    with host.plate("bends", GROUPS - 1):
+        host.sample("bend", host.dist.Normal(bends, 0.3), obs=host.array(ZEROS))
+    with host.plate("data", ROWS):
+        host.sample("y", host.dist.Poisson(host.np.exp(level[GROUP])), obs=y)
+
+
+# the plate that has blocks of its own, their number and size, and whether they are a chain
 MODELS = {
-    pairs: ("groups", (GROUPS, 2)),
-    events: ("groups", (GROUPS, 3)),
-    nested: ("groups", (GROUPS, 1 + ITEMS)),
-    crossed: ("groups", (GROUPS, 1)),
-    vectors: ("of 6 elements", (GROUPS, 1)),
+    pairs: ("groups", (GROUPS, 2), False),
+    events: ("groups", (GROUPS, 3), False),
+    nested: ("groups", (GROUPS, 1 + ITEMS), False),
+    crossed: ("groups", (GROUPS, 1), False),
+    vectors: ("of 6 elements", (GROUPS, 1), False),
+    local_level: ("of 6 elements", (GROUPS, 1), True),
+    trend: ("times", (GROUPS, 2), True),
+    curve: ("of 7 elements", (3, 2), True),
 }
 
 
@@ -120,10 +160,7 @@ def fitted(name, model, monkeypatch, most, **others):
     return package.fit(partial(model, host), guide, y, **options)
 
 
-CASES = [("pyro", model) for model in MODELS] + [
-    ("numpyro", pairs),
-    ("numpyro", nested),
-]
+CASES = [("pyro", model) for model in MODELS] + [("numpyro", nested), ("numpyro", trend)]
 
 
 @pytest.mark.parametrize(("name", "model"), CASES)
@@ -131,7 +168,7 @@ def test_the_optimum_is_that_of_one_block(name, model, monkeypatch):
     whole = fitted(name, model, monkeypatch, 500)
     fit = fitted(name, model, monkeypatch, ITEMS + 2)
     assert fit.converged
-    plates = [(plate.name, plate.places.shape) for plate in fit.guide.vector.plates]
+    plates = [(plate.name, plate.places.shape, plate.is_chain) for plate in fit.guide.vector.plates]
     assert plates == [MODELS[model]]
     np.testing.assert_allclose(fit.loss, whole.loss, atol=1e-6)
     (mean, covariance), (expected, other) = (joint(name, each) for each in (fit, whole))
@@ -185,9 +222,9 @@ def test_blocks_are_found_again_in_a_file(name, monkeypatch, tmp_path):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", HOSTS)
-def test_draws_and_densities_are_those_of_the_joint_normal(name, monkeypatch):
-    fit = fitted(name, pairs, monkeypatch, 3)
+@pytest.mark.parametrize(("name", "model"), [("pyro", pairs), ("pyro", trend), ("numpyro", trend)])
+def test_draws_and_densities_are_those_of_the_joint_normal(name, model, monkeypatch):
+    fit = fitted(name, model, monkeypatch, 3)
     posterior = fit.guide.get_posterior(*[fit.params] * (name == "numpyro"))
     mean, covariance = joint(name, fit)
     noise = np.random.default_rng(0).normal(size=(4000, len(mean)))

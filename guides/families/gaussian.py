@@ -44,7 +44,7 @@ class LatentVector:
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]  # of the unconstrained values
-    plates: tuple[Plate, ...] = ()  # of elements that are independent given all others
+    plates: tuple[Plate, ...] = ()  # of elements that are independent, or a chain, given all others
 
     @cached_property
     def slices(self) -> dict[str, slice]:
@@ -57,9 +57,7 @@ class LatentVector:
     def split(self, values: Any) -> dict[str, Any]:
         """Return the unconstrained value of each site of vectors [..., d]."""
         batch, pieces = tuple(values.shape[:-1]), zip(self.slices.items(), self.shapes, strict=True)
-        return {
-            name: values[..., part].reshape(batch + shape) for (name, part), shape in pieces
-        }
+        return {name: values[..., part].reshape(batch + shape) for (name, part), shape in pieces}
 
     @property
     def size(self) -> int:
@@ -103,7 +101,9 @@ class LatentVector:
         tables, chains = [empty], [np.zeros(1, int)]
         for plate in self.plates:
             count, own = plate.places.shape
-            tables.append(np.pad(plate.places, [(0, 0), (0, width - own)], constant_values=self.size))
+            tables.append(
+                np.pad(plate.places, [(0, 0), (0, width - own)], constant_values=self.size)
+            )
             start = 1 + chains[-1][-1]
             chains.append(start + (0 * np.arange(count) if plate.is_chain else np.arange(count)))
         coordinates = np.concatenate(tables)
@@ -120,7 +120,7 @@ class LatentVector:
     def check(self, refusal: str = "") -> None:
         """Raise UnsupportedMoments for more shared coordinates than one Gaussian may have.
 
-        ``refusal`` says why elements of plates are not independent given the shared ones.
+        ``refusal`` says why elements of plates are neither independent nor a chain.
         """
         if len(self.shared) <= MAX_DENSE:
             return

@@ -139,9 +139,10 @@ class GaussianParameters:
         indices = _indices(sizes)
         scales = _joined(indices.pop(name) for name in locations)[:, None]
         locs = _joined(indices.pop(name) for name in locations.values())[:, None]
-        none, no_links = np.zeros([1, 0], int), [np.zeros([0, width, width], int) for width in (0, 1)]
-        shared = PartIndices(0, none, none, none, no_links[0])
-        singles = PartIndices(0, locs, scales, np.zeros([len(locs), 0], int), no_links[1])
+        none = np.zeros([1, 0], int)
+        shared = PartIndices(0, none, none, none, np.zeros([0, 0, 0], int))
+        factors, links = np.zeros([len(locs), 0], int), np.zeros([0, 1, 1], int)
+        singles = PartIndices(0, locs, scales, factors, links)
         return cls((shared, singles), _joined(indices.values()))
 
     @property

@@ -86,18 +86,17 @@ class PlateNormalBase:
     @cached_property
     def blocks(self) -> Blocks:
         """Return the covariance of the blocks of all plates, given the shared coordinates."""
-        places, roots, links = self.vector.blocks, self.roots[1:], [c.links for c in self.chains[1:]]
+        places, roots = self.vector.blocks, self.roots[1:]
         width = places.coordinates.shape[1]
         squares = [_padded(root[..., root.shape[-1] - root.shape[-2] :], width) for root in roots]
         xp, none = namespace(squares[0]), 0 * squares[0][:1]
         root = xp.concat([none, *squares])
         if not any(plate.is_chain for plate in self.vector.plates):
             return Blocks(Chain(root[:0]), root, places)
-        steps = []
-        for square, link in zip(squares, links, strict=True):
-            own = _padded(link, width) if link.shape[0] else 0 * square[1:]
-            steps += [none, own]
-        return Blocks(Chain(xp.concat(steps)), root, places)
+        links = list[Array]()
+        for square, chain in zip(squares, self.chains[1:], strict=True):
+            links += [none, _padded(chain.links, width) if chain.powers else 0 * square[1:]]
+        return Blocks(Chain(xp.concat(links)), root, places)
 
     def value(self, name: str, propagation: Propagation) -> Gaussian:
         """Return the Gaussian value of a latent site that has this posterior."""

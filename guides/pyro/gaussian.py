@@ -27,7 +27,7 @@ from moment_guides.pyro.mean_field import DVIGuide, init_to_network
 
 
 class PlateNormal(PlateNormalBase, TorchDistribution):
-    """A Normal of blocks that are independent given the coordinates that they share."""
+    """A Normal of blocks that are independent, or a chain, given what they share."""
 
     arg_constraints: dict = {}  # noqa: RUF012 (torch's own convention)
     support = constraints.real_vector
@@ -60,11 +60,12 @@ class GaussianGuide(DVIGuide):
     unit lower triangular U, at first the identity. ``fit(..., method="newton")`` trains it
     by its natural parameters, in 5 to 25 steps; the other methods train s and U.
 
-    Of more than 500 components it keeps what the posterior of a hierarchy has: elements of a
-    plate, or of a vector, are blocks that are independent given the rest, L an arrow. Which ones
-    are follows from second derivatives of log p at a random point, so that no such covariance
-    is lost: 2000 effects of groups end where all covariances together do, in 3 s (Pyro) and
-    10 s (NumPyro, compiled).
+    Of more than 500 components it keeps what the posterior of a hierarchy or of a series has:
+    elements of a plate, or of a vector, are blocks that are independent given the rest, or a
+    chain, each leaning on the one before. Which ones are follows from second derivatives of log p
+    at a random point, so that no such covariance is lost: 2000 effects of groups end where all
+    covariances together do, in 3 s (Pyro) and 10 s (NumPyro, compiled), and so do levels of
+    a walk where the model states what each differs from the one before by.
 
     Args:
         model: the Pyro model; by default that of the first evaluation.
@@ -78,8 +79,8 @@ class GaussianGuide(DVIGuide):
         ValueError: if ``init_scale`` is not positive.
         RuntimeError: when called without having met a model.
         UnsupportedMoments: when called, if the model has more than 500 components besides
-            elements of plates that are independent given them, or latent sites in a plate that
-            draws a subsample.
+            elements of plates that are independent, or a chain, given them, or latent sites in a
+            plate that draws a subsample.
 
     Source: Opper and Archambeau 2009, The variational Gaussian approximation revisited.
 

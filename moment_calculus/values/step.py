@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import array_api_compat
+import numpy as np
+
 from moment_calculus.numerics.arrays import Array, axis_moved, device, namespace, transpose
 from moment_calculus.numerics.derivatives import transposed
 from moment_calculus.values.spread import (
@@ -28,16 +31,21 @@ class Entries(NamedTuple):
     """The entries of a latent site that are the components of a value."""
 
     site: Any  # a latent site whose step knows the covariances of its entries
-    indices: Callable[[], Array]  # computes the index of every entry, in the shape of the value
+    move: Callable[[Array], Array]  # from an array of all entries to one of these
 
     @classmethod
     def of(cls, site: Any) -> Entries:
         """Return all entries of a latent site, in order."""
-        return cls(site, lambda: _numbers(site.mean))
+        return cls(site, lambda array: array)
 
     def moved(self, move: Callable[[Array], Array]) -> Entries:
         """Return the entries after ``move``, which only rearranges the elements of an array."""
-        return Entries(self.site, lambda: move(self.indices()))
+        return Entries(self.site, lambda array: move(self.move(array)))
+
+    def indices(self) -> Array:
+        """Return the index of every entry, in the shape of the value; known to JAX by NumPy."""
+        numbers = _numbers_by_numpy(self.site.mean, self.move)
+        return self.move(_numbers(self.site.mean)) if numbers is None else numbers
 
     def covariance(self, variance: Array) -> Array:
         """Return the covariance along the trailing axis, given the variance of each component."""
@@ -56,6 +64,17 @@ class Added(NamedTuple):
 def _numbers(array: Array) -> Array:
     xp, shape = namespace(array), tuple(array.shape)
     return xp.reshape(xp.arange(math.prod(shape), device=device(array)), shape)
+
+
+def _numbers_by_numpy(like: Array, move: Callable[[Array], Array]) -> np.ndarray | None:
+    """Return numbers as JAX takes them for constants; None for torch, or if they are traced."""
+    if array_api_compat.is_torch_array(like):
+        return None
+    try:
+        numbers = move(np.arange(math.prod(like.shape)).reshape(like.shape))
+    except TypeError:  # an index without values
+        return None
+    return numbers if isinstance(numbers, np.ndarray) else None
 
 
 def entries_of(value: Any) -> Entries | None:

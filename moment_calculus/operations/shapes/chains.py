@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from moment_calculus.numerics.arrays import Array, namespace
+import numpy as np
+
+from moment_calculus.numerics.arrays import Array, device, namespace
 
 
 class Chain:
@@ -64,15 +66,26 @@ class Chain:
         return terms
 
     def moved(self, rows: Array, places: Array, distances: Array) -> Array:
-        """Return rows [..., k] times the transitions to blocks from those so many steps before."""
-        xp = namespace(rows)
+        """Return rows [..., k] times the transitions to blocks from those so many steps before.
+
+        Places and distances may be NumPy's, of which only what they need is computed.
+        """
+        xp = namespace(places)
         for step, power in self.steps:
             takes = (distances // step) % 2 == 1
+            if isinstance(takes, np.ndarray) and not takes.any():
+                continue
             before = xp.where(takes, places - step, places)
-            own = power[xp.where(takes, before, xp.zeros_like(before))]
-            rows = xp.where(takes[..., None], (rows[..., None, :] @ own)[..., 0, :], rows)
+            own = power[xp.where(takes, before, 0 * before)]
+            rows = _where(takes, (rows[..., None, :] @ own)[..., 0, :], rows)
             places = before
         return rows
+
+
+def _where(takes: Array, ours: Array, others: Array) -> Array:
+    """Return rows of ours where it takes them, and others elsewhere."""
+    xp = namespace(ours)
+    return xp.where(xp.asarray(takes, device=device(ours))[..., None], ours, others)
 
 
 def _joined(first: Array, second: Array) -> Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -51,42 +51,53 @@ class Blocks:
 
     def of_pairs(self, ours: Array, theirs: Array) -> Array:
         """Return the covariances of pairs of coordinates."""
-        xp, width = namespace(self.rows), self.rows.shape[-1]
-        ours, theirs = self._places[ours], self._places[theirs]
-        chains = xp.asarray(self.where.chains, device=device(self.rows))
+        ours, theirs, chains = self._here(ours, theirs)
+        xp, width = namespace(ours), self.rows.shape[-1]
         is_one_chain = chains[ours // width] == chains[theirs // width]
         is_later = ours // width >= theirs // width
         later, earlier = xp.where(is_later, ours, theirs), xp.where(is_later, theirs, ours)
         distances = xp.where(is_one_chain, later // width - earlier // width, 0 * later)
         moved = self.chain.moved(self._unit(later), later // width, distances)
-        covariances = (moved * self.rows[earlier]).sum(-1)
-        return xp.where(is_one_chain, covariances, xp.zeros_like(covariances))
+        return self._of(is_one_chain, (moved * self.rows[earlier]).sum(-1))
 
     def of_all_pairs(self, ours: Array, theirs: Array) -> Array:
         """Return the covariances of coordinates [..., d] with others [..., e], [..., d, e]."""
         if self.chain.steps:
             return self.of_pairs(ours[..., :, None], theirs[..., None, :])
-        xp, width = namespace(self.rows), self.rows.shape[-1]
-        ours, theirs = self._places[ours], self._places[theirs]
-        covariances = self._unit(ours) @ self.rows[theirs].mT
+        (ours, theirs, _), width = self._here(ours, theirs), self.rows.shape[-1]
         is_same = ours[..., :, None] // width == theirs[..., None, :] // width
-        return xp.where(is_same, covariances, xp.zeros_like(covariances))
+        return self._of(is_same, self._unit(ours) @ self.rows[theirs].mT)
 
     def times(self, cotangents: Array) -> Array:
         """Return D times rows, [..., d]."""
         xp, (blocks, width) = namespace(cotangents), self.where.coordinates.shape
         wide = xp.concat([cotangents, xp.zeros_like(cotangents[..., :1])], axis=-1)
-        order = xp.asarray(self.where.coordinates.ravel(), device=device(cotangents))
-        terms = xp.take(wide, order, axis=-1)
+        terms = xp.take(wide, self._host(self.where.coordinates.ravel()), axis=-1)
         terms = xp.reshape(terms, (*cotangents.shape[:-1], blocks, width, 1))
         terms = self.chain.solve_transposed(terms)
         terms = self.chain.solve(self.roots @ (self.roots.mT @ terms))
         flat = xp.reshape(terms, (*cotangents.shape[:-1], blocks * width))
         return xp.take(flat, self._places, axis=-1)
 
+    def _here(self, *coordinates: Array) -> tuple[Array, ...]:
+        """Return the places of coordinates, and the chain of each block; known ones by NumPy."""
+        where, chains = (self._like(coordinates[0], known) for known in self.where[1:])
+        return (*(where[each] for each in coordinates), chains)
+
+    def _like(self, like: Array, known: np.ndarray) -> Array:
+        return known if isinstance(like, np.ndarray) else self._host(known)
+
+    def _host(self, known: np.ndarray) -> Array:
+        return namespace(self.roots).asarray(known, device=device(self.roots))
+
     @property
     def _places(self) -> Array:
-        return namespace(self.roots).asarray(self.where.places, device=device(self.roots))
+        return self._host(self.where.places)
+
+    def _of(self, mask: Array, covariances: Array) -> Array:
+        """Return covariances where the mask is true, and zeros elsewhere."""
+        xp = namespace(covariances)
+        return xp.where(self._host(mask), covariances, xp.zeros_like(covariances))
 
     def _unit(self, places: Array) -> Array:
         """Return the rows of the identity, [..., k]."""
@@ -99,7 +110,7 @@ class _BlocksRoot(Root):
     """Step of such a vector."""
 
     shared: Array = None  # G, [d, p]
-    blocks: Blocks | None = None
+    blocks: Any = None  # Blocks
 
     def entries(self, value: Gaussian) -> Entries:
         """Return all entries, whose covariances the step knows."""

@@ -9,12 +9,10 @@ from scipy.linalg import cho_solve_banded, cholesky_banded
 
 from moment_inference.optimisation.local_coordinates.parts import (
     LEAST_EIGENVALUE,
-    ROOT,
     Coordinates,
     Origin,
     Relative,
     symmetric,
-    through_cholesky,
 )
 
 

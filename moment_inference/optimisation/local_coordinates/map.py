@@ -245,9 +245,7 @@ def _first_order(origin: Origin, part: Coordinates) -> Relative:
     return Relative(part.beside, root, np.linalg.solve(origin.before.mT, part.c.mT).mT)
 
 
-def _by_precision(
-    origin: Sequence[Origin], parts: Sequence[Coordinates]
-) -> list[Relative] | None:
+def _by_precision(origin: Sequence[Origin], parts: Sequence[Coordinates]) -> list[Relative] | None:
     """Return the distribution of w with the natural parameters of coordinates."""
     (first, *plates) = parts
     precision, weighted = 2 * np.eye(first.a.shape[1]) - first.moments[0], first.a[0]
