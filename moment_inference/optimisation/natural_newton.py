@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from moment_guides.families.gaussian_parameters import GaussianParameters
 from moment_inference.optimisation.local_coordinates import LocalMap
+from moment_inference.optimisation.local_coordinates.parts import ROOT
 from moment_inference.optimisation.outcome import Outcome
 from moment_inference.optimisation.rounds import FLAT, ROUNDING, DeterministicLoss, Report
 
@@ -17,11 +18,14 @@ NATURAL_STEPS = 2  # first steps without the curvature of E log p, kept if the l
 PRODUCTS, LAST_PRODUCTS = 15, 100  # most products of one step, and of one near the optimum
 NEAR = 1e-3  # nats that a natural step gains near an optimum
 RADIUS, LARGEST_RADIUS = 3.0, 10.0  # of the trust region, in the Fisher metric
+LARGEST_MOVE = 2.0  # the same for each of many components, root mean square
 ACCEPTED, POOR, GOOD = 0.1, 0.3, 0.7  # shares of the promised gain
 LEAST_RADIUS = 1e-6
 EXACT = float(np.finfo(float).eps)
 NO_LOWER = "no step lowers the loss any more"
 FLAT_CURVATURE = 1e-9  # relative curvature that counts as none
+SMALLER, DROP = 0.3, 0.1  # factor of scales at the start, and the part of the loss they leave
+DOUBLE = 1e-9  # rounding unit below which differences to one side are exact enough for a step
 
 Product = Callable[[np.ndarray], np.ndarray]
 
@@ -44,6 +48,13 @@ class Neighbourhood:
     loss: float
     gradient: np.ndarray
     product: Product  # with the Hessian
+    images: list[np.ndarray] = field(default_factory=list)  # products of conjugate directions
+
+    def image(self, count: int, direction: np.ndarray) -> np.ndarray:
+        """Return the product with the direction of a number, computed once."""
+        if count == len(self.images):
+            self.images.append(self.product(direction))
+        return self.images[count]
 
     @classmethod
     def of(
@@ -52,11 +63,13 @@ class Neighbourhood:
         parameters: GaussianParameters,
         vector: np.ndarray,
         units: np.ndarray,
+        is_for_step: bool = False,  # whether products may have an error of 1e-6
     ) -> Neighbourhood:
         """Return the loss around a vector of parameters."""
         local = LocalMap(parameters, parameters.point(vector), units)
         loss, slope = objective.value_and_slope(vector)
         gradient = local.gradient(np.zeros(local.size), slope)
+        is_enough = is_for_step and objective.precision < DOUBLE
 
         def slope_along(step: np.ndarray) -> np.ndarray:
             there = parameters.vector(local.point(step))
@@ -65,13 +78,26 @@ class Neighbourhood:
         def by_differences(direction: np.ndarray) -> np.ndarray:
             return _derivative(slope_along, direction, objective.precision)
 
+        def by_one_side(direction: np.ndarray) -> np.ndarray:
+            small = objective.precision**0.5 / (float(np.linalg.norm(direction)) or 1.0)
+            return (slope_along(small * direction) - gradient) / small
+
         def by_products(direction: np.ndarray) -> np.ndarray:
             image = objective.hessian_product(vector, local.direction(direction))
             bend = _derivative(lambda step: local.gradient(step, slope), direction, EXACT)
             return local.gradient(np.zeros(local.size), image) + bend
 
-        product = by_differences if objective.is_compiled else by_products
+        differences = by_one_side if is_enough else by_differences
+        product = differences if objective.is_compiled else by_products
         return cls(local, loss, gradient, product)
+
+
+def units_of_rest(
+    objective: DeterministicLoss, parameters: GaussianParameters, vector: np.ndarray
+) -> np.ndarray:
+    """Return units of the parameters that are no Gaussian's; without any nothing is compiled."""
+    rest = parameters.rest
+    return objective.units(vector)[rest] if rest.size else np.zeros(0)
 
 
 def _derivative(
@@ -96,7 +122,7 @@ def within_ball(neighbourhood: Neighbourhood, accuracy: float, most: int, radius
     for count in range(1, most + 1):
         if squared <= enough:
             return _step(gradient, step, image, count - 1, is_solved=True)
-        product = neighbourhood.product(direction)
+        product = neighbourhood.image(count - 1, direction)
         curvature = float(direction @ product)
         length = squared / curvature if curvature else np.inf
         ahead = step + length * direction
@@ -122,6 +148,21 @@ def _step(
 ) -> Step:
     promised = -float(gradient @ step) - float(step @ image) / 2
     return Step(step, promised, products, is_at_edge, is_solved)
+
+
+def softened(local: LocalMap, step: np.ndarray) -> np.ndarray:
+    """Return the step to blocks of the precision (I + P²) / 2 in place of P = I − √2 B.
+
+    It is the same for small steps, and positive definite where P is not: a third of the steps
+    of walks were thrown away for that.
+    Source: Lin, Schmidt and Khan 2020, Handling the positive-definite constraint in the Bayesian
+    learning rule.
+    """
+    parts, rest = local.split(step)
+    for part in parts:
+        own = part.b[..., part.b.shape[2] - part.b.shape[1] :]
+        own -= own @ own / ROOT
+    return local.joined(parts, rest)
 
 
 def _to_edge(step: np.ndarray, direction: np.ndarray, radius: float) -> float:
@@ -156,15 +197,22 @@ class NaturalNewton:
         return outcome
 
     def _neighbourhood(self) -> Neighbourhood:
-        units = self.objective.units(self.outcome.point)[self.parameters.rest]
-        return Neighbourhood.of(self.objective, self.parameters, self.outcome.point, units)
+        point = self.outcome.point
+        units = units_of_rest(self.objective, self.parameters, point)
+        return Neighbourhood.of(self.objective, self.parameters, point, units, is_for_step=True)
 
     def _moved_naturally(self, around: Neighbourhood) -> bool:
-        """Step along the natural gradient if the loss falls by it."""
+        """Step along the natural gradient, or to smaller scales, if the loss falls by it."""
         if len(self.parameters.rest):
             return False
-        found = self._loss_after(around, -around.gradient)
-        if not (found and found[1] < self.outcome.loss):
+        before, found = self.outcome.loss, self._loss_after(around, -around.gradient)
+        found = found if found and found[1] < before else None
+        if before > 0 and not (found and found[1] > DROP * before):  # as with exp of a long walk
+            smaller = _with_scales(self.parameters, self.outcome.point, SMALLER)
+            loss = self.objective.value_and_slope(smaller)[0]
+            if loss < (found[1] if found else DROP * before):
+                found = smaller, loss
+        if found is None:
             return False
         self._accept(*found)
         return True
@@ -181,7 +229,7 @@ class NaturalNewton:
                 outcome.has_small_decrement = True
                 outcome.stop(True, f"the Newton decrement is {step.promised:.1e}")
                 return
-            found = self._loss_after(around, step.coordinates)
+            found = self._found(around, step)
             share = (outcome.loss - found[1]) / step.promised if found else -np.inf
             if found and share >= ACCEPTED:
                 self._resize(share, step)
@@ -192,6 +240,13 @@ class NaturalNewton:
                 self._give_up(step)
                 return
 
+    def _found(self, around: Neighbourhood, step: Step) -> tuple | None:
+        """Return parameters and the loss after a step in natural parameters, or a softer one."""
+        found = self._loss_after(around, step.coordinates)
+        if found and self.outcome.loss - found[1] >= ACCEPTED * step.promised:
+            return found
+        return self._loss_after(around, softened(around.map, step.coordinates)) or found
+
     def _give_up(self, step: Step) -> None:
         is_small = step.promised <= FLAT
         self.outcome.stop(is_small, NO_LOWER)
@@ -200,7 +255,8 @@ class NaturalNewton:
         if share < POOR:
             self.radius = 0.7 * float(np.linalg.norm(step.coordinates))
         elif share > GOOD and step.is_at_edge:
-            self.radius = min(2 * self.radius, LARGEST_RADIUS)
+            count = sum(part.locs.size for part in self.parameters.parts)
+            self.radius = min(2 * self.radius, max(LARGEST_RADIUS, LARGEST_MOVE * count**0.5))
 
     @property
     def _threshold(self) -> float:
@@ -231,3 +287,10 @@ def natural_newton(
 ) -> Outcome:
     """Minimise a loss of a Gaussian by Newton's method in its natural parameters."""
     return NaturalNewton(objective, parameters, outcome, tolerance).advance(steps, report)
+
+
+def _with_scales(parameters: GaussianParameters, vector: np.ndarray, factor: float) -> np.ndarray:
+    """Return parameters of the same Gaussian with all standard deviations times a factor."""
+    point = parameters.point(vector)
+    parts = tuple(part._replace(root=factor * part.root) for part in point.parts)
+    return parameters.vector(point._replace(parts=parts))

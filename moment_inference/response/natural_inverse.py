@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from moment_inference.errors import Undetermined
-from moment_inference.optimisation.natural_newton import Neighbourhood
+from moment_inference.optimisation.natural_newton import Neighbourhood, units_of_rest
 from moment_inference.optimisation.rounds import DeterministicLoss
 from moment_inference.response.solvers import MOST, ConjugateGradients, Product
 
@@ -75,7 +75,7 @@ class NaturalInverse:
 
     def __init__(self, objective: DeterministicLoss, parameters: np.ndarray) -> None:
         assert objective.gaussian is not None
-        units = objective.units(parameters)[objective.gaussian.rest]
+        units = units_of_rest(objective, objective.gaussian, parameters)
         around = Neighbourhood.of(objective, objective.gaussian, parameters, units)
         self._map, self._origin = around.map, np.zeros(around.map.size)
         precision = objective.precision ** (2 / 3)

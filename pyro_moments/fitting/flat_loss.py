@@ -110,15 +110,19 @@ class Hessian:
 
     def __init__(self, loss: Callable[[], torch.Tensor], leaves: list[torch.Tensor]) -> None:
         self.leaves, self._rows = leaves, JacobianProducts()
-        self._slope = CachedGraph(lambda: slope_of(loss(), leaves), leaves)
+        self._graph = CachedGraph(lambda: _with_slope(loss(), leaves), leaves)
+
+    def value_and_slope(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the loss and its gradient [n], whose graph the products need."""
+        return self._graph()
 
     def product(self, direction: np.ndarray) -> np.ndarray:
         """Return the product of the Hessian with a direction [n]."""
-        return self._rows.times(direction[None], self._slope(), self.leaves)[0]
+        return self._rows.times(direction[None], self._graph()[1], self.leaves)[0]
 
     def dense(self) -> np.ndarray:
         """Return the Hessian, [n, n]."""
-        slope = self._slope()
+        slope = self._graph()[1]
         return self._rows.times(np.eye(len(slope)), slope, self.leaves)
 
 
@@ -126,6 +130,12 @@ def slope_of(loss: torch.Tensor, leaves: list[torch.Tensor]) -> torch.Tensor:
     """Return the gradient of a loss by the leaves as one vector, with its graph."""
     slopes = torch.autograd.grad(loss, leaves, create_graph=True, materialize_grads=True)
     return torch.cat([slope.reshape(-1) for slope in slopes])
+
+
+def _with_slope(
+    loss: torch.Tensor, leaves: list[torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return loss, slope_of(loss, leaves)
 
 
 def two_values(loss: Callable[[], torch.Tensor]) -> tuple[float, float]:
@@ -146,6 +156,15 @@ def flat_loss(objective: Any, program: Program, parameters: Parameters) -> Deter
     """Return a program's loss with its derivatives as functions of a vector, for SciPy."""
     leaves = list(parameters.leaves.values())
     hessian = Hessian(partial(program.loss, uncompiled(objective)), leaves)
+    gaussian = _gaussian(program.guide, parameters)
+
+    def loss_and_slopes() -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
+        if gaussian is not None and getattr(objective, "compiled", None) is None:
+            # products follow at almost every point: they take the graph that is made here
+            loss, slope = hessian.value_and_slope()
+            return loss, [slope.detach()]
+        loss = program.loss(objective)
+        return loss, torch.autograd.grad(loss, leaves, materialize_grads=True)
 
     def hessian_at(vector: np.ndarray) -> Hessian:
         parameters.set_vector(vector)
@@ -154,12 +173,11 @@ def flat_loss(objective: Any, program: Program, parameters: Parameters) -> Deter
     def value_and_slope(vector: np.ndarray) -> tuple[float, np.ndarray]:
         parameters.set_vector(vector)
         try:
-            loss = program.loss(objective)
+            loss, slopes = loss_and_slopes()
         except ValueError as error:
             if not starts.INVALID.search(str(error)):
                 raise
             return math.nan, np.full_like(vector, math.nan)  # a step too far, as in NumPyro
-        slopes = torch.autograd.grad(loss, leaves, materialize_grads=True)
         return loss.item(), np.concatenate([as_array(slope) for slope in slopes])
 
     named = locations_by_scale(parameters)
@@ -171,7 +189,7 @@ def flat_loss(objective: Any, program: Program, parameters: Parameters) -> Deter
         partial(_units, parameters),
         max((torch.finfo(leaf.dtype).eps for leaf in leaves), default=0.0),
         np.concatenate([np.zeros(0, bool), *scales]),
-        _gaussian(program.guide, parameters),
+        gaussian,
     ).with_singles(_sizes(parameters), named)
 
 
