@@ -69,26 +69,27 @@ class Neighbourhood:
         local = LocalMap(parameters, parameters.point(vector), units)
         loss, slope = objective.value_and_slope(vector)
         gradient = local.gradient(np.zeros(local.size), slope)
-        is_enough = is_for_step and objective.precision < DOUBLE
 
         def slope_along(step: np.ndarray) -> np.ndarray:
             there = parameters.vector(local.point(step))
             return local.gradient(step, objective.value_and_slope(there)[1])
 
-        def by_differences(direction: np.ndarray) -> np.ndarray:
-            return _derivative(slope_along, direction, objective.precision)
+        def slope_held(step: np.ndarray) -> np.ndarray:
+            return local.gradient(step, slope)
 
-        def by_one_side(direction: np.ndarray) -> np.ndarray:
-            small = objective.precision**0.5 / (float(np.linalg.norm(direction)) or 1.0)
-            return (slope_along(small * direction) - gradient) / small
+        def derivative(function: Product, direction: np.ndarray, precision: float) -> np.ndarray:
+            here = gradient if is_for_step and precision < DOUBLE else None
+            return _derivative(function, direction, precision, here)
+
+        def by_differences(direction: np.ndarray) -> np.ndarray:
+            return derivative(slope_along, direction, objective.precision)
 
         def by_products(direction: np.ndarray) -> np.ndarray:
             image = objective.hessian_product(vector, local.direction(direction))
-            bend = _derivative(lambda step: local.gradient(step, slope), direction, EXACT)
+            bend = derivative(slope_held, direction, EXACT)
             return local.gradient(np.zeros(local.size), image) + bend
 
-        differences = by_one_side if is_enough else by_differences
-        product = differences if objective.is_compiled else by_products
+        product = by_differences if objective.is_compiled else by_products
         return cls(local, loss, gradient, product)
 
 
@@ -101,10 +102,16 @@ def units_of_rest(
 
 
 def _derivative(
-    function: Callable[[np.ndarray], np.ndarray], direction: np.ndarray, precision: float
+    function: Callable[[np.ndarray], np.ndarray],
+    direction: np.ndarray,
+    precision: float,
+    here: np.ndarray | None,  # the value at zero: differences to one side
 ) -> np.ndarray:
-    """Return the derivative of a function at zero along a direction, by central differences."""
+    """Return the derivative of a function at zero along a direction, by differences."""
     length = float(np.linalg.norm(direction)) or 1.0
+    if here is not None:
+        small = precision**0.5 / length
+        return (function(small * direction) - here) / small
     small = precision ** (1 / 3) / length
     return (function(small * direction) - function(-small * direction)) / (2 * small)
 
