@@ -180,7 +180,10 @@ def initial_outcome(
     first = objective.value_and_slope(start)[0]
     if not np.isfinite(first):
         explain()
-        raise ValueError(f"the loss at the start is {first}: begin elsewhere, or scale the data")
+        raise ValueError(
+            f"the loss at the start is {first}: begin elsewhere, or scale the data; a random power "
+            "a**k has an infinite mean where k is log-normal: write exp(k * log(a))"
+        )
     return Outcome([first], point=start)
 
 
