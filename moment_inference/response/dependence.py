@@ -56,6 +56,7 @@ def _of_independent(around: Neighbourhood) -> np.ndarray:
     for part, origin in zip(parts, around.map.origin.parts, strict=True):
         width = origin.mean.shape[1]
         part.b[:] *= np.eye(width, part.b.shape[2], part.b.shape[2] - width)
+        part.c[:] = 0
     return around.map.joined(parts, t)
 
 
@@ -83,4 +84,5 @@ def _by_coordinate(after: Neighbourhood, vector: LatentVector) -> np.ndarray:
         by_spread = ((backwards @ own @ own) * root).sum(-1)
         result[places.places] = by_mean + by_spread + (beside**2).sum(-1)
         result[vector.shared] += (beside**2).sum((0, 1)) if shared else 0.0
+        result[places.places[1:][: len(part.c)]] += (part.c**2).sum(-1)
     return result

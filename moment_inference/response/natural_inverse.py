@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
-from moment_inference.errors import Undetermined
+from moment_inference.errors import Indefinite, Undetermined
 from moment_inference.optimisation.natural_newton import Neighbourhood, units_of_rest
 from moment_inference.optimisation.rounds import DeterministicLoss
+from moment_inference.response.banded_inverse import BandedInverse, pays
 from moment_inference.response.solvers import MOST, ConjugateGradients, Product
 
 OWN = 0.5  # least share of a residual that no kept direction explains
@@ -63,14 +67,13 @@ class RecycledGradients(ConjugateGradients):
 
 
 class NaturalInverse:
-    """H⁻¹ = J A⁻¹ Jᵀ by conjugate gradients with A, the Hessian by the local coordinates.
+    """H⁻¹ = J A⁻¹ Jᵀ, where A is the Hessian by the local coordinates of the Gaussian.
 
     J is the Jacobian of the parameters by these at the optimum. There A = I − E″ where E″ is
-    the Hessian of E log p, so that a solution takes few products, however many parameters
-    there are.
+    the Hessian of E log p. Of blocks A is written down from a few products, however many there
+    are; else conjugate gradients take few products for a solution.
     """
 
-    is_iterative = True
     has_flat_directions = False  # none is known before a row meets it
 
     def __init__(self, objective: DeterministicLoss, parameters: np.ndarray) -> None:
@@ -78,23 +81,46 @@ class NaturalInverse:
         units = units_of_rest(objective, objective.gaussian, parameters)
         around = Neighbourhood.of(objective, objective.gaussian, parameters, units)
         self._map, self._origin = around.map, np.zeros(around.map.size)
-        precision = objective.precision ** (2 / 3)
-        self._inner = RecycledGradients(around.product, around.map.size, precision)
+        with self._directions():
+            inner = BandedInverse.of(around, objective.precision) if pays(around) else None
+        self._inner = inner or RecycledGradients(
+            around.product, around.map.size, objective.precision ** (2 / 3)
+        )
+        self.is_iterative = inner is None
 
     def solve(self, rows: np.ndarray) -> np.ndarray:
         """Return rows [k, n] times H⁻¹; raise Undetermined for flat directions."""
-        return self._outer(self._inner.solve(self._local(rows)))
+        with self._directions():
+            return self._outer(self._inner.solve(self._local(rows)))
 
     def solve_ignoring_flat(self, rows: np.ndarray) -> np.ndarray:
         """Return rows times H⁻¹ without their parts along flat directions."""
-        return self._outer(self._inner.solve_ignoring_flat(self._local(rows)))
+        with self._directions():
+            return self._outer(self._inner.solve_ignoring_flat(self._local(rows)))
 
-    def diagonal(self) -> None:
-        """Return None: the diagonal is not known."""
+    def diagonal(self) -> np.ndarray | None:
+        """Return the diagonal of H⁻¹ at the means, and infinity elsewhere; None if unknown."""
+        if isinstance(self._inner, RecycledGradients):
+            return None
+        result: np.ndarray = np.full(self._map.parameters.size, np.inf)
+        places = [part.locs.ravel() for part in self._map.parameters.parts]
+        result[np.concatenate(places)] = self._inner.variances_of_means()
+        return result
 
     def draws(self, generator: np.random.Generator, count: int) -> np.ndarray:
         """Return draws from N(0, H⁻¹), [count, n]."""
         return self._outer(self._inner.draws(generator, count))
+
+    @contextmanager
+    def _directions(self) -> Iterator[None]:
+        """Take directions that errors name to the parameters."""
+        try:
+            yield
+        except Undetermined as undetermined:
+            raise Undetermined(self._map.direction(undetermined.direction)) from None
+        except Indefinite as indefinite:
+            direction = self._map.direction(indefinite.direction)
+            raise Indefinite(indefinite.eigenvalue, direction) from None
 
     def _local(self, rows: np.ndarray) -> np.ndarray:
         return np.stack([self._map.gradient(self._origin, row) for row in rows])

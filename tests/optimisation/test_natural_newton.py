@@ -3,6 +3,7 @@
 The oracle is SciPy's minimisation of the same loss, by the parameters as they are.
 """
 
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +15,7 @@ from moment_inference.optimisation.local_coordinates import LocalMap
 from moment_inference.optimisation.natural_newton import Neighbourhood, natural_newton
 from moment_inference.optimisation.outcome import Outcome
 from moment_inference.optimisation.rounds import DeterministicLoss
+from moment_inference.response.banded_inverse import BandedInverse
 from moment_inference.response.natural_inverse import NaturalInverse
 
 ROWS, WIDTH = 30, 4
@@ -265,3 +267,32 @@ def test_the_inverse_is_that_of_the_hessian(is_compiled, name):
     root = inverse.draws(noise, parameters.size)
     covariance = np.linalg.inv((hessian + hessian.T) / 2)
     np.testing.assert_allclose(root.T @ root, covariance, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+@pytest.mark.parametrize("name", [name for name, (_, blocks, _) in LAYOUTS.items() if blocks > 1])
+def test_the_inverse_of_blocks_is_that_of_the_hessian(name, is_local, monkeypatch):
+    """Where each row of the data meets one block, or two neighbours; else it is not claimed."""
+    shared, blocks, is_chain = LAYOUTS[name]
+    if is_local:
+        block = np.repeat(np.arange(-1, blocks), [shared, *[(WIDTH - shared) // blocks] * blocks])
+        distance = block - np.arange(ROWS)[:, None] % blocks
+        is_met = (block < 0) | (distance == 0) | ((distance == 1) & is_chain)
+        monkeypatch.setattr(sys.modules[__name__], "X", X * is_met)
+    parameters = layout(name)
+    outcome, loss = fitted(parameters)
+    around = Neighbourhood.of(loss, parameters, outcome.point, np.array([0.5]))
+    inverse = BandedInverse.of(around, 1e-10)
+    if not is_local:
+        assert (inverse is None) == (name != "chain of pairs")  # of two blocks, which may be met
+        return
+    hessian = np.stack([around.product(row) for row in np.eye(around.map.size)])
+    expected = np.linalg.inv((hessian + hessian.T) / 2)
+    np.testing.assert_allclose(inverse.solve(np.eye(around.map.size)), expected, atol=1e-5)
+    noise = SimpleNamespace(normal=lambda size: np.eye(size[0]))  # so that draws are a root
+    root = inverse.draws(noise, inverse._moments.size)
+    np.testing.assert_allclose(root.T @ root, expected, atol=1e-5)
+    means = [around.map.moves_of_means(row) for row in np.eye(around.map.size)]
+    means = np.stack([np.concatenate([part.ravel() for part in parts]) for parts in means], 1)
+    variances = np.diagonal(means @ expected @ means.T)
+    np.testing.assert_allclose(inverse.variances_of_means(), variances, atol=1e-5)

@@ -51,13 +51,13 @@ class LocalMap:
     ) -> None:
         self.parameters, self.origin = parameters, origin
         self.units = units  # of the parameters that are no Gaussian's, [r]
-        self._parts = [Origin(part) for part in origin.parts]
-        self._elements = [_elements(part) for part in origin.parts]
+        self.parts = [Origin(part) for part in origin.parts]
+        self.elements = [_elements(part) for part in origin.parts]
 
     @property
     def size(self) -> int:
         """Return the number of coordinates."""
-        pairs = zip(self.origin.parts, self._elements, strict=True)
+        pairs = zip(self.origin.parts, self.elements, strict=True)
         of_parts = (
             part.mean.size + len(part.mean) * len(rows) + part.links.size
             for part, (rows, *_) in pairs
@@ -67,7 +67,7 @@ class LocalMap:
     def split(self, step: np.ndarray) -> tuple[list[Coordinates], np.ndarray]:
         """Return the coordinates of all parts, and t [r], of a vector of coordinates."""
         parts, start = list[Coordinates](), 0
-        for part, (rows, columns, lengths) in zip(self.origin.parts, self._elements, strict=True):
+        for part, (rows, columns, lengths) in zip(self.origin.parts, self.elements, strict=True):
             blocks, width = part.mean.shape
             sizes = [part.mean.size, blocks * len(rows), part.links.size]
             first, middle, end = start + np.cumsum(sizes)
@@ -83,24 +83,24 @@ class LocalMap:
     def joined(self, parts: Sequence[Coordinates], t: np.ndarray) -> np.ndarray:
         """Return the vector of coordinates."""
         pieces = []
-        for part, (rows, columns, lengths) in zip(parts, self._elements, strict=True):
+        for part, (rows, columns, lengths) in zip(parts, self.elements, strict=True):
             pieces += [part.a.ravel(), (part.b[:, rows, columns] * lengths).ravel(), part.c.ravel()]
         return np.concatenate([*pieces, t])
 
     def point(self, step: np.ndarray) -> GaussianPoint:
         """Return the Gaussian at coordinates; raise LinAlgError where there is none."""
         parts, t = self.split(step)
-        return self._point(_by_moments(self._parts, parts), t)
+        return self._point(_by_moments(self.parts, parts), t)
 
     def gradient(self, step: np.ndarray, slope: np.ndarray) -> np.ndarray:
         """Return derivatives by the coordinates from those by the parameters, both there."""
         if not step.any():
             return self._gradient_at_origin(slope)
         parts, t = self.split(step)
-        relative = _by_moments(self._parts, parts)
+        relative = _by_moments(self.parts, parts)
         by = self.parameters.slope(self._point(relative, t), slope)
-        by_relative = _pulled_through(self._parts, by.parts)
-        by_coordinates = _by_coordinates(self._parts, parts, relative, by_relative)
+        by_relative = _pulled_through(self.parts, by.parts)
+        by_coordinates = _by_coordinates(self.parts, parts, relative, by_relative)
         return self.joined(by_coordinates, self.units * by.rest)
 
     def _gradient_at_origin(self, slope: np.ndarray) -> np.ndarray:
@@ -112,7 +112,7 @@ class LocalMap:
                 np.linalg.solve(origin.before, change.gain.mT).mT,
             )
             for origin, change in zip(
-                self._parts, _pulled_through(self._parts, by.parts), strict=True
+                self.parts, _pulled_through(self.parts, by.parts), strict=True
             )
             for own in [symmetric(lower_with_half_diagonal(change.root))]
         ]
@@ -134,17 +134,17 @@ class LocalMap:
         for a conjugate model.
         """
         parts, t = self.split(step)
-        relative = _by_precision(self._parts, parts)
+        relative = _by_precision(self.parts, parts)
         return None if relative is None else self._point(relative, t)
 
     def _first_order(self, step: np.ndarray) -> tuple[tuple[Part, ...], np.ndarray]:
         parts, t = self.split(step)
-        changes = [_first_order(*pair) for pair in zip(self._parts, parts, strict=True)]
-        return _images(self._parts, changes), t
+        changes = [_first_order(*pair) for pair in zip(self.parts, parts, strict=True)]
+        return _images(self.parts, changes), t
 
     def _point(self, relative: Sequence[Relative], t: np.ndarray) -> GaussianPoint:
         """Return the Gaussian of a distribution of w."""
-        pairs = zip(self.origin.parts, _images(self._parts, relative), strict=True)
+        pairs = zip(self.origin.parts, _images(self.parts, relative), strict=True)
         parts = (Part(old.mean + new.mean, new.root, old.links + new.links) for old, new in pairs)
         return GaussianPoint(tuple(parts), self.origin.rest + self.units * t)
 
