@@ -19,6 +19,7 @@ from moment_calculus.operations.linear.checks import (
     check_shapes,
     has_dependent_elements,
 )
+from moment_calculus.operations.linear.correlations import factor_of
 from moment_calculus.operations.linear.dependent import dependent_product
 from moment_calculus.operations.linear.factorisation import structured_product
 from moment_calculus.operations.linear.links import AddedCovariance, Link, links_of
@@ -291,6 +292,8 @@ def _contract(left: tuple[Any, str], right: tuple[Any, str], shared: str, result
     random = is_value(x) and is_value(y)
     if random and batch and not rows + columns and not overlap(x, y):
         return _multiply_rows(left, right, shared, result)
+    if not batch and columns and factor_of(x) is not None:
+        return _apply_factor(x, y, names_y, rows, shared, columns, result)
     lead = [size[name] for name in columns[:-1]]
     if is_value(x) and math.prod(lead) > 1:  # the same input for each of a batch of maps
         wide = broadcast(reshape(x, (*[1] * len(lead), *x.shape)), (*lead, *x.shape))
@@ -304,6 +307,14 @@ def _contract(left: tuple[Any, str], right: tuple[Any, str], shared: str, result
     return permute(
         reshape(product, [size[n] for n in product_axes]), [product_axes.index(n) for n in result]
     )
+
+
+def _apply_factor(x, y, names_y, rows, shared, columns, result):
+    """Return S y of one random Cholesky factor S and a batch of matrices y."""
+    order = columns[:-1] + shared + columns[-1]
+    product = matmul(x, permute(y, [names_y.index(name) for name in order]))
+    product_axes = columns[:-1] + rows + columns[-1]
+    return permute(product, [product_axes.index(name) for name in result])
 
 
 def _multiply_rows(left: tuple[Any, str], right: tuple[Any, str], shared: str, result: str) -> Any:

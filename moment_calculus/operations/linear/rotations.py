@@ -244,21 +244,22 @@ def times_dependent_factor(factor: Factor, vectors: Any) -> Gaussian | None:
     size = factor.correlation.shape[-1]
     if not isinstance(vectors, Gaussian) or is_not_gaussian(vectors):
         return None
-    vectors = vectors if vectors.axis == -1 else _gathered(vectors)
     logarithms = _logarithms(factor.scales, factor.correlation, size)
     if len(shape_of(logarithms)) != 1 or len(factor.coordinates.shape) != 1:
         return None
-    return _turned(vectors, factor.coordinates, logarithms)
+    known = _turned(vectors, factor.coordinates, logarithms) if vectors.axis == -1 else None
+    return known or _turned(_gathered(vectors), factor.coordinates, logarithms)
 
 
 def _turned(vectors: Gaussian, coordinates: Gaussian, logarithms: Any) -> Gaussian | None:
     """Return S z of vectors z, of the coordinates of L, and of the logarithms of the scales."""
     try:
         joint = _joint(vectors, coordinates, logarithms)
-    except UnsupportedMoments:  # rearranged so that covariances within each vector are not known
+        covariance = joint.joint_covariance()
+    except UnsupportedMoments:  # rearranged so that covariances are not known
         return None
     at = _at_points(coordinates, logarithms)
-    moments = _moments_of_product(at, to_float64(joint.mean), to_float64(joint.joint_covariance()))
+    moments = _moments_of_product(at, to_float64(joint.mean), to_float64(covariance))
     mean, covariance, *slopes = (cast_clipped(part, vectors.mean) for part in moments)
     random = tuple(part for part in (vectors, coordinates, logarithms) if is_value(part))
     return Gaussian(
