@@ -27,7 +27,7 @@ from moment_calculus.operations.linear.diagonals import times_diagonal
 from moment_calculus.operations.linear.rotations import times_dependent_factor
 from moment_calculus.operations.shapes.coordinates import Support, image_of, on_support
 from moment_calculus.operations.shapes.moves import Permuted, swap_last
-from moment_calculus.operations.shapes.reshaping import Expanded, Reshaped, narrow
+from moment_calculus.operations.shapes.reshaping import Expanded, Reshaped, narrow, reshape
 from moment_calculus.operations.shapes.sticks import CORRELATION_FACTOR, expected_log_diagonal
 from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.deferred import as_function
@@ -53,6 +53,9 @@ def structured_product(left: Any, right: Any) -> Value | None:
         return None
     if len(right.shape) == 1:
         return _times_vectors(factor, right)
+    if right.shape[-1] == 1:
+        mapped = _times_vectors(factor, reshape(right, right.shape[:-1]))
+        return None if mapped is None else reshape(mapped, (*mapped.shape, 1))
     mapped = _times_vectors(factor, swap_last(right))
     return None if mapped is None else swap_last(mapped)
 

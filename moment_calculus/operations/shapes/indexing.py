@@ -102,6 +102,8 @@ def index(value: Any, key: Any) -> Any:
         return value.moved(lambda v: index(v, key) if hasattr(v, "sites") else v[key])
     if (part := _stacked_part(value, keys)) is not None:
         return part
+    if _unsqueezes(value, keys):
+        return value.step.source
     if (whole := _index_vector(value, keys)) is not None:
         return whole
     if (arrays := [key for key in keys if is_index(key)]) and all(
@@ -133,6 +135,18 @@ def _stacked_part(value: Gaussian, keys: tuple) -> Any:
         chosen = parts[last]
         return reshape(chosen[0], (*value.shape[:-1], 1)) if len(chosen) == 1 else None
     return parts[last] if is_integer(last) else None
+
+
+def _unsqueezes(value: Gaussian, keys: tuple) -> bool:
+    """Whether a key removes just the axes of size one that a reshape has added."""
+    if not isinstance(value.step, Reshaped) or any(key is None for key in keys):
+        return False
+    every = _expanded(list(keys), len(value.shape))
+    pairs = list(zip(every, value.shape, strict=True))
+    if not all(_selects_all(key) or (is_integer(key) and size == 1) for key, size in pairs):
+        return False
+    kept = tuple(size for key, size in pairs if _selects_all(key))
+    return kept == value.step.source.shape
 
 
 def _keeps_axes(keys: tuple) -> bool:

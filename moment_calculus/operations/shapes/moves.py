@@ -249,6 +249,9 @@ def permute(value: Any, order: Sequence[int]) -> Any:
     rank = len(order)
     if order == tuple(range(rank)):
         return value
+    step = value.step
+    if isinstance(step, Permuted) and [step.order[i] for i in order] == [*range(rank)]:
+        return step.source
     axis = None if value.axis is None else order.index(rank + value.axis) - rank
     return with_batch(Permuted(value, order), axis)
 

@@ -449,8 +449,9 @@ def reshape(value: Any, shape: Sequence[int]) -> Any:
         return namespace(value).reshape(value, shape)
     if value.shape == shape:
         return value
-    if isinstance(value.step, Reshaped) and value.step.source.shape == shape:
-        return value.step.source  # its dependence on others is known without the way back
+    step: Any = value.step
+    if isinstance(step, Reshaped) and step.source.shape == shape and len(shape) < value.mean.ndim:
+        return step.source  # its dependence on others is known without the way back
     known = value.memo.values
     result = known.get((Reshaped, shape))
     if result is None:
