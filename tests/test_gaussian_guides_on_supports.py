@@ -118,6 +118,7 @@ def basis(host, group, x, y):
         host.sample("obs", dist.Normal(weights, 0.5), obs=y)
 
 
+<<<<<<< HEAD
 def ordered_classes(host, group, x, y):
     """Weights of a regression that depend on the ordered cut points between its classes."""
     dist = host.dist
@@ -128,6 +129,20 @@ def ordered_classes(host, group, x, y):
     with host.plate("data", 12):
         predictor = host.np.stack([x, y], -1) @ weights
         host.sample("obs", dist.OrderedLogistic(predictor, cuts), obs=group)
+=======
+def amplitudes(host, group, x, y):
+    """Vectors by a random number times a certain factor, and times a certain covariance."""
+    dist = host.dist
+    height = host.sample("height", dist.HalfNormal(1.0))
+    factor = host.np.eye(4) + host.np.tril(y[:4, None] * x[:4], -1)
+    fn = dist.MultivariateNormal(host.np.zeros(4), scale_tril=height * factor)
+    one = host.sample("one", fn)
+    covariance = height**2 * (factor @ factor.T)
+    fn = dist.MultivariateNormal(host.np.zeros(4), covariance_matrix=covariance)
+    predictor = one + host.sample("other", fn)
+    with host.plate("data", 12):
+        host.sample("obs", dist.Normal(predictor[group], 0.5), obs=y)
+>>>>>>> 9c8e967e (Integrate multivariate Normals whose factor or covariance is a random number times a matrix; take comparisons with constants; say plainly what a layout covers)
 
 
 def dependent(size, seed=3):
@@ -181,6 +196,7 @@ CASES = {
     in_plates: 0.0,
     local_level: 0.0,
     smooth_trend: 0.0,
+    amplitudes: 0.0,
     shares: 0.01,  # nats by points, of the mean of the simplex
     ordered_classes: 0.02,  # cut points in sigmoids as Gaussians
     basis: 0.05,  # products as of Gaussian factors

@@ -238,6 +238,8 @@ class Scaled(PreimagesFromParts, Activation):
 
     def preimages(self, level: Any) -> Preimages:
         """Return where f takes (level − shift) / scale, and |dx/d level| there."""
+        if isinstance(self.scale, int | float) and not self.scale:
+            return ()  # a constant crosses no level
         preimages = self.policy.preimages(self.inner, (level - self.shift) / self.scale)
         return tuple((location, stretch / abs(self.scale)) for location, stretch in preimages)
 

@@ -37,7 +37,12 @@ from moment_calculus.operations.elementwise.elementary import power
 from moment_calculus.operations.elementwise.sums import subtract
 from moment_calculus.operations.elementwise.unary import is_value, shape_of
 from moment_calculus.operations.linear.correlations import moments_of_scale, require_factor
-from moment_calculus.operations.linear.factorisation import CORRELATION, log_slope_of_square
+from moment_calculus.operations.linear.factorisation import (
+    CORRELATION,
+    log_slope_of_square,
+    scaled_matrix,
+)
+from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.rotations import expected_squared_length
 from moment_calculus.operations.shapes.coordinates import (
     Support,
@@ -60,16 +65,27 @@ from moment_calculus.values import Gaussian, share_sites
 def multivariate_normal(value: Any, loc: Any, scale_tril: Any) -> Array:
     """Return E[log N(value; loc, S Sᵀ)], [...], for a factor S [..., d, d]: exact.
 
-    It is −½ (d log 2π + E |S⁻¹ r|²) − E log |S| of the residual r. S is certain, or diag(s)
-    L of a latent L with an LKJ prior and scales s; s, L and r may depend on the same sites where
-    s is an exponential and L has up to four rows.
+    It is −½ (d log 2π + E |S⁻¹ r|²) − E log |S| of the residual r. S is certain, a random
+    number times a certain matrix, or diag(s) L of a latent L with an LKJ prior and scales s; s, L
+    and r may depend on the same sites where s is an exponential and L has up to four rows.
     """
     residual = subtract(value, loc) if is_value(value) or is_value(loc) else value - loc
+    if (scaled := scaled_matrix(scale_tril)) is not None:
+        return _by_amplitude(residual, *scaled)
     if is_value(scale_tril):
         distance, log_scale = _distance_by_random_factor(residual, scale_tril)
     else:
         distance, log_scale = _distance_by_factor(residual, scale_tril)
     return -0.5 * (scale_tril.shape[-1] * LOG_2PI + distance) - log_scale
+
+
+def _by_amplitude(residual: Any, amplitude: Any, factor: Array) -> Array:
+    """Return E[log N(r; 0, a² L Lᵀ)] of a random a: that of independent L⁻¹ r, less log |L|."""
+    xp = namespace(factor)
+    inverse = xp.linalg.solve(factor, identity_like(factor[..., 0]))
+    whitened = linear(residual, inverse) if is_value(residual) else residual @ inverse.mT
+    terms = normal(whitened, 0.0, amplitude)
+    return xp.sum(terms, axis=-1) - xp.sum(xp.log(diagonal(factor)), axis=-1)
 
 
 def _distance_by_factor(residual: Any, scale_tril: Array) -> tuple[Array, Array]:
@@ -144,6 +160,9 @@ def noise_covariance(scale_tril: Any) -> Array:
     """Return E[S Sᵀ], [..., d, d], of a certain or a random Cholesky factor S."""
     if not is_value(scale_tril):
         return scale_tril @ scale_tril.mT
+    if (scaled := scaled_matrix(scale_tril)) is not None:
+        amplitude, matrix = scaled
+        return power(amplitude, 2.0).gaussian().mean * (matrix @ matrix.mT)
     return require_factor(scale_tril).noise_covariance
 
 

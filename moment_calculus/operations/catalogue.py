@@ -23,7 +23,6 @@ from moment_calculus.operations.elementwise.logarithms import log, log_add_exp
 from moment_calculus.operations.elementwise.products import *
 from moment_calculus.operations.elementwise.sums import *
 from moment_calculus.operations.elementwise.unary import *
-from moment_calculus.operations.linear.correlations import require_factor
 from moment_calculus.operations.linear.diagonals import *
 from moment_calculus.operations.linear.factorisation import *
 from moment_calculus.operations.linear.maps import linear

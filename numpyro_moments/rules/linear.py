@@ -105,5 +105,5 @@ for _primitive, _remedy in REFUSED.items():
 
 @moment_rule("cholesky")
 def cholesky(x: Value, **_: Any) -> Value:
-    """Serve covariances of a vector of scales and an LKJ prior; refuse others."""
+    """Serve covariances with an LKJ prior or a random amplitude; refuse others."""
     return ops.cholesky(x)

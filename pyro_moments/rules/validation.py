@@ -146,7 +146,7 @@ def _random_truth(operand: Any) -> UnsupportedMoments:
 
 @moment_rule(*named("cholesky"), torch.linalg.cholesky)
 def cholesky(input: Any) -> Any:
-    """Serve covariances of a vector of scales and an LKJ prior; refuse others."""
+    """Serve covariances with an LKJ prior or a random amplitude; refuse others."""
     return ops.cholesky(input)
 
 
@@ -154,7 +154,7 @@ def cholesky(input: Any) -> Any:
 def cholesky_ex(input: Any) -> Any:
     """Serve the validation of covariance matrices."""
     factor = ops.cholesky(input)
-    success = torch.zeros(factor.shape[:-2], dtype=torch.int, device=factor.mean.device)
+    success = torch.zeros(factor.shape[:-2], dtype=torch.int, device=input.at_mean.device)
     kind: Any = torch.return_types
     return kind.linalg_cholesky_ex((factor, success))
 
@@ -170,5 +170,5 @@ def isclose(input: Any, other: Any, **options: Any) -> Any:
 def tril(input: Value, diagonal: int = 0) -> Value:
     """Serve ``tril``; refuse unknown Cholesky factors, which distributions validate so."""
     if errors.called_by("torch.distributions.constraints"):
-        ops.require_factor(input)
+        ops.check_factor(input)
     return ops.scale_shift(input, torch.ones_like(input.at_mean).tril(diagonal))

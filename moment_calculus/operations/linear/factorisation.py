@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.errors import random_covariance
+from moment_calculus.functions.combinators import Scaled, bounds_of
 from moment_calculus.functions.families.elementary import Exp
 from moment_calculus.numerics.arrays import Array, constants, namespace
 from moment_calculus.operations.elementwise.elementary import power
@@ -21,6 +22,7 @@ from moment_calculus.operations.linear.correlations import (
     Factor,
     correlation_matrix,
     factor_of,
+    require_factor,
     times_factor,
 )
 from moment_calculus.operations.linear.diagonals import times_diagonal
@@ -34,7 +36,7 @@ from moment_calculus.values.deferred import as_function
 from moment_calculus.values.protocols import Symmetric
 from moment_calculus.values.step import Product
 
-__all__ = ["CORRELATION", "cholesky"]
+__all__ = ["CORRELATION", "check_factor", "cholesky"]
 
 
 def structured_product(left: Any, right: Any) -> Value | None:
@@ -87,11 +89,35 @@ def _slope(coordinates: Gaussian) -> Array:
 CORRELATION = Support(_correlation, _slope, 2, of_independent=True)
 
 
-def cholesky(covariance: Value) -> Gaussian:
-    """Return the Cholesky factor of a random covariance s sᵀ ∘ R; raise for others.
+def scaled_matrix(value: Any) -> tuple[Deferred, Array] | None:
+    """Return a and M of a positive random number a times a certain matrix M; None of others."""
+    if not isinstance(value, Deferred) or narrow(value.base).shape != ():
+        return None
+    function, matrix = value.function, 1.0
+    while isinstance(function, Scaled) and isinstance(function.shift, int | float):
+        if function.shift != 0:
+            return None
+        function, matrix = function.inner, matrix * function.scale
+    if not bounds_of(function).positive or len(getattr(matrix, "shape", ())) != 2:
+        return None
+    return Deferred(narrow(value.base), function), matrix
 
-    R is a correlation matrix with an LKJ prior, s a positive vector or number.
+
+def check_factor(value: Value) -> None:
+    """Raise unless a random matrix is a Cholesky factor whose inverse has moments."""
+    if scaled_matrix(value) is None:
+        require_factor(value)
+
+
+def cholesky(covariance: Value) -> Value:
+    """Return the Cholesky factor of a random covariance s sᵀ ∘ R or a M; raise for others.
+
+    R is a correlation matrix with an LKJ prior, s a positive vector or number; a is a positive
+    number and M certain.
     """
+    if (scaled := scaled_matrix(covariance)) is not None:
+        amplitude, matrix = scaled
+        return multiply(power(amplitude, 0.5), namespace(matrix).linalg.cholesky(matrix))
     factors = _elementwise_factors(covariance)
     images = [image for part in factors if (image := image_of(part)) is not None]
     others = [part for part in factors if image_of(part) is None]

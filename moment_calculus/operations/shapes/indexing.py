@@ -100,10 +100,8 @@ def index(value: Any, key: Any) -> Any:
         return value[key]
     if isinstance(value, Deferred):
         return value.moved(lambda v: index(v, key) if hasattr(v, "sites") else v[key])
-    if (part := _stacked_part(value, keys)) is not None:
+    if (part := _known_part(value, keys)) is not None:
         return part
-    if _unsqueezes(value, keys):
-        return value.step.source
     if (whole := _index_vector(value, keys)) is not None:
         return whole
     if (arrays := [key for key in keys if is_index(key)]) and all(
@@ -123,6 +121,14 @@ def index(value: Any, key: Any) -> Any:
     return _index_trailing(value, key, keys)
 
 
+def _known_part(value: Gaussian, keys: tuple) -> Any:
+    """Return what a value was stacked or reshaped from, if a key takes just that; else None."""
+    step = value.step
+    if isinstance(step, Reshaped) and _unsqueezes(step.source.shape, value.shape, keys):
+        return step.source
+    return _stacked_part(value, keys)
+
+
 def _stacked_part(value: Gaussian, keys: tuple) -> Any:
     """Return the value at one place of a stack, as it was; None for other keys and values."""
     parts = unstacked(value)
@@ -137,16 +143,14 @@ def _stacked_part(value: Gaussian, keys: tuple) -> Any:
     return parts[last] if is_integer(last) else None
 
 
-def _unsqueezes(value: Gaussian, keys: tuple) -> bool:
-    """Whether a key removes just the axes of size one that a reshape has added."""
-    if not isinstance(value.step, Reshaped) or any(key is None for key in keys):
+def _unsqueezes(shape: tuple[int, ...], wide: tuple[int, ...], keys: tuple) -> bool:
+    """Whether a key removes just the axes of size one that a wide shape has more than a shape."""
+    if any(key is None for key in keys):
         return False
-    every = _expanded(list(keys), len(value.shape))
-    pairs = list(zip(every, value.shape, strict=True))
+    pairs = list(zip(_expanded(list(keys), len(wide)), wide, strict=True))
     if not all(_selects_all(key) or (is_integer(key) and size == 1) for key, size in pairs):
         return False
-    kept = tuple(size for key, size in pairs if _selects_all(key))
-    return kept == value.step.source.shape
+    return tuple(size for key, size in pairs if _selects_all(key)) == shape
 
 
 def _keeps_axes(keys: tuple) -> bool:

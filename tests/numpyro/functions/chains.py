@@ -23,6 +23,7 @@ SPELLINGS = {
     "sparse sigmoid": nn.sparse_sigmoid,
     "window": lambda h: jnp.where((h > -1) & (h <= 1), h, 0.0),
     "outside": lambda h: jnp.where((h < -1) | ~(h < 1), h, 0.0),
+    "condition of a constant": lambda h: jnp.where(0 * h < 1.0, h, 2 * h),
     "parity of conditions": lambda h: jnp.where((h > 0) ^ (h > 1), 1.0, -1.0),
     "steps": lambda h: 1.0 * (h > 0) + jnp.where(h >= 1, 2.0, 0.0),
     "sign": lambda h: jnp.sign(h) * 2 - 1,
