@@ -13,7 +13,7 @@ from moment_calculus.numerics.arrays import (
     namespace,
     sums_of_rows,
 )
-from moment_calculus.operations.shapes.moves import Permuted, swap_last
+from moment_calculus.operations.shapes.moves import swap_last
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
 from moment_calculus.values import Gaussian, Spread, elementwise_covariance
 from moment_calculus.values.lags import Along, Pairs
@@ -80,7 +80,7 @@ def dependent_product(x: Gaussian, y: Gaussian) -> Gaussian:
             "side" + OR_DRAW,
         )
     if x.axis == y.axis == -2:  # as values and shares of attention, both transposed
-        return swap_last(dependent_product(_transpose(y), _transpose(x)))
+        return swap_last(dependent_product(swap_last(y), swap_last(x)))
     batch = broadcast_shape(tuple(x.shape[:-2]), tuple(y.shape[:-2]))
     x, y = (broadcast(part, (*batch, *part.shape[-2:]), part.axis) for part in (x, y))
     mean, square = x.mean @ y.mean, y.mean * y.mean
@@ -131,7 +131,7 @@ def _mean_of_shared(x: Gaussian, y: Gaussian) -> Array | float:
     (*batch, rows, inner), columns = x.shape, y.shape[-1]
     wide = (*batch, rows, columns, inner)
     left = broadcast(reshape(x, (*batch, rows, 1, inner)), wide, -1)
-    right = broadcast(reshape(_transpose(y), (*batch, 1, columns, inner)), wide, -1)
+    right = broadcast(reshape(swap_last(y), (*batch, 1, columns, inner)), wide, -1)
     cross = elementwise_covariance(left, right)
     if cross is None:
         warn_user(
@@ -140,10 +140,3 @@ def _mean_of_shared(x: Gaussian, y: Gaussian) -> Array | float:
             DependenceWarning,
         )
     return 0.0 if cross is None or isinstance(cross, float) else sums_of_rows(cross)
-
-
-def _transpose(y: Gaussian) -> Gaussian:
-    """Return the transpose; of a transpose the value itself, of which more is known."""
-    step = y.step
-    again = isinstance(step, Permuted) and swap_last(y).step.order == step.order
-    return step.source if again else swap_last(y)  # type: ignore[attr-defined]
