@@ -118,7 +118,6 @@ def basis(host, group, x, y):
         host.sample("obs", dist.Normal(weights, 0.5), obs=y)
 
 
-<<<<<<< HEAD
 def ordered_classes(host, group, x, y):
     """Weights of a regression that depend on the ordered cut points between its classes."""
     dist = host.dist
@@ -129,7 +128,8 @@ def ordered_classes(host, group, x, y):
     with host.plate("data", 12):
         predictor = host.np.stack([x, y], -1) @ weights
         host.sample("obs", dist.OrderedLogistic(predictor, cuts), obs=group)
-=======
+
+
 def amplitudes(host, group, x, y):
     """Vectors by a random number times a certain factor, and times a certain covariance."""
     dist = host.dist
@@ -142,7 +142,6 @@ def amplitudes(host, group, x, y):
     predictor = one + host.sample("other", fn)
     with host.plate("data", 12):
         host.sample("obs", dist.Normal(predictor[group], 0.5), obs=y)
->>>>>>> 9c8e967e (Integrate multivariate Normals whose factor or covariance is a random number times a matrix; take comparisons with constants; say plainly what a layout covers)
 
 
 def dependent(size, seed=3):
