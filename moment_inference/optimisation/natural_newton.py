@@ -48,7 +48,8 @@ class Neighbourhood:
     loss: float
     gradient: np.ndarray
     product: Product  # with the Hessian
-    images: list[np.ndarray] = field(default_factory=list)  # products of conjugate directions
+    # Products with the conjugate directions of this gradient; one with another has its own.
+    images: list[np.ndarray] = field(default_factory=list, init=False)
 
     def image(self, count: int, direction: np.ndarray) -> np.ndarray:
         """Return the product with the direction of a number, computed once."""
