@@ -65,6 +65,21 @@ def diagnosis(read: Reader) -> str:
     return table(["model", *CHECKS, "called good"], rows)
 
 
+def thousands(read: Reader) -> str:
+    """Models of thousands of coordinates, in blocks or chains."""
+    rows = []
+    for name, found in read("plates").items():
+        for host, of_host in HOSTS.items():
+            fit = found[host]
+            (count, width), seconds = fit["blocks"][0], fit["seconds"]
+            row = [name, of_host, f"{fit['shared']} + {count} × {width}", str(fit["steps"])]
+            row += [f"{seconds[part]:.1f}" for part in ("fit", "response", "second fit")]
+            row += [percent(fit[part]) for part in ("means", "deviations")]
+            rows.append([*row, f"{found['nuts']['seconds']:.0f}"])
+    head = ["model", "in", "shared + blocks", "steps", "fit, s", "response, s", "second fit, s"]
+    return table([*head, "means within .15 sd", "sds .9–1.1", "NUTS in NumPyro, s"], rows)
+
+
 def title(name: str, found: dict[str, Any]) -> str:
     """A model; in brackets if it is not counted."""
     return name if found["is_counted"] else f"({name})"
@@ -79,4 +94,5 @@ TABLES = {
     "covariances, agreement": agreement,
     "covariances, times": times,
     "covariances, diagnosis": diagnosis,
+    "covariances, thousands": thousands,
 }
