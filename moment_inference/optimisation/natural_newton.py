@@ -216,14 +216,21 @@ class NaturalNewton:
         before, found = self.outcome.loss, self._loss_after(around, -around.gradient)
         found = found if found and found[1] < before else None
         if before > 0 and not (found and found[1] > DROP * before):  # as with exp of a long walk
-            smaller = _with_scales(self.parameters, self.outcome.point, SMALLER)
-            loss = self.objective.value_and_slope(smaller)[0]
-            if loss < (found[1] if found else DROP * before):
-                found = smaller, loss
+            found = self._with_smaller_scales() or found
         if found is None:
             return False
         self._accept(*found)
         return True
+
+    def _with_smaller_scales(self) -> tuple | None:
+        """Return parameters and the loss at smaller scales, if it falls to a fraction at each."""
+        point, found = self.outcome.point, (self.outcome.point, self.outcome.loss)
+        while True:
+            point = _with_scales(self.parameters, point, SMALLER)
+            loss = self.objective.value_and_slope(point)[0]
+            if not loss < DROP * found[1]:
+                return found if found[1] < self.outcome.loss else None
+            found = point, loss
 
     def _move(self, around: Neighbourhood) -> None:
         """Take a step by the curvature, in a ball that shrinks until the loss falls."""
