@@ -25,7 +25,7 @@ from moment_calculus.functions.recognition import (
     RecognitionPolicy,
     preimages_of_levels,
 )
-from moment_calculus.numerics.arrays import Array, namespace
+from moment_calculus.numerics.arrays import Array, namespace, stop_gradient
 
 # ----------------------------------------------------------------------------------------
 # Bounds, knots and constants
@@ -77,6 +77,7 @@ def value_range(constant: Any) -> Range | None:
         return float(constant), float(constant)
     xp = namespace(constant)
     try:
+        constant = stop_gradient(constant)  # torch warns of numbers that have one
         return float(xp.min(constant)), float(xp.max(constant))
     except (RuntimeError, TypeError):  # torch and JAX: a traced array has no values
         return None

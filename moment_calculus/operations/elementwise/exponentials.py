@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
 from moment_calculus.functions.families.elementary import capped_exp, capped_expm1, split_expm1
 from moment_calculus.functions.integrated import Integrated
 from moment_calculus.functions.table import activation
-from moment_calculus.numerics.arrays import Array, namespace, outer, safe_scale, transpose
+from moment_calculus.numerics.arrays import (
+    Array,
+    cast_clipped,
+    constants,
+    diagonal,
+    identity_like,
+    namespace,
+    outer,
+    safe_scale,
+    to_float64,
+    transpose,
+)
+from moment_calculus.numerics.quadrature import trapezoidal
 from moment_calculus.operations.elementwise.drivers import affine_relation
 from moment_calculus.operations.elementwise.sums import add, terms_of, try_add
 from moment_calculus.operations.elementwise.unary import apply, exponential_parts, scale_shift
-from moment_calculus.operations.shapes.reshaping import narrow
+from moment_calculus.operations.shapes.reshaping import narrow, reshape
 from moment_calculus.values import (
     Deferred,
     Gaussian,
+    Spread,
     Value,
     cross_covariance,
     elementwise_covariance,
@@ -25,6 +39,7 @@ from moment_calculus.values import (
 from moment_calculus.values.deferred import as_function
 from moment_calculus.values.elementwise import with_rule_book
 from moment_calculus.values.spread import overlap
+from moment_calculus.values.step import Product, Step
 
 
 def exponential_apart(value: Value, other: Value) -> tuple[Value, Value] | None:
@@ -228,3 +243,98 @@ class LognormalProduct:
         total = self._combined(exponents, self.exponent.joint_covariance(), grows, stays)
         scale = last(self.scale + 0.0 * self._other.mean)
         return outer(scale, scale) * total
+
+
+POINTS, EDGE = 128, 8.5  # of integrals over the value in g, in its standard deviations
+
+
+@dataclass(frozen=True, eq=False)
+class _ScaledFunctions(Step):
+    """Step of c eˣ g(y) ∘ z by its expected slopes: exact covariances with Gaussians (Stein)."""
+
+    inputs: tuple[Gaussian, ...] = field()  # x [1], y [1] and z [d]
+    slopes: tuple[Array, ...]
+    profile: Any  # g
+    scale: Array | float  # c
+
+    def through(self, input_index: int, cross: Array) -> Array:
+        return self.slopes[input_index] @ cross
+
+    def factors(self, value: Gaussian) -> tuple[int, ...]:
+        return (0, 1)
+
+    def again(self, value: Gaussian, inputs: tuple[Gaussian, ...]) -> Gaussian | None:
+        return _scaled_functions(inputs, self.profile, self.scale)
+
+
+def product_of_scaled_functions(first: Gaussian, second: Gaussian) -> Gaussian | None:
+    """Return c eˣ g(y) ∘ z of two numbers x and y and a vector z that may lean on them, or None.
+
+    One factor is the product of an exponential and a function, as the spectral density of a
+    Gaussian process is; the weights of its basis are the other.
+    """
+    if first.propagation.is_backward or not overlap(first, second):
+        return None
+    return _with_vector(first, second) or _with_vector(second, first)
+
+
+def _with_vector(product: Gaussian, vector: Gaussian) -> Gaussian | None:
+    source = product if isinstance(product.step, Product) else getattr(product.step, "source", None)
+    if source is None or not isinstance(source.step, Product) or vector.axis != -1:
+        return None
+    if len(vector.shape) > 1 or product.shape != vector.shape or vector.step.function is not None:
+        return None
+    for exponential, other in (source.step.inputs, source.step.inputs[::-1]):
+        parts = exponential_parts(as_function(exponential))
+        if parts is None or other.step.function is None:
+            continue
+        base, function = other.step.function[0], with_rule_book(*other.step.function)
+        exponent = scale_shift(narrow(parts[0].gaussian()), parts[1]).gaussian()
+        numbers = exponent, narrow(base)
+        if all(math.prod(number.shape) == 1 for number in numbers):
+            x, y = (reshape(number, (1,)) for number in numbers)
+            return _scaled_functions((x, y, vector), function, parts[2])
+    return None
+
+
+def _scaled_functions(
+    inputs: tuple[Gaussian, ...], function: Any, scale: Array | float
+) -> Gaussian | None:
+    """Return the product by points of u = (y − E y) / σ_y, at which x and z are jointly Gaussian.
+
+    With λ and l their covariances with u, v and c the variance of x and its covariance with z
+    that are left, A = c e^{E x + Var x / 2}, R_n = e^{λ u_n − λ² / 2} g(y_n) and M_n = E z + l u_n,
+    E[· | u_n] is A R_n (M_n + c), and its covariance there A² R_n R_nᵀ ∘ {(e^v − 1) [(M_n + 2c)
+    (M_n + 2c)ᵀ + S] + c (M_n + c)ᵀ + (M_n + c) cᵀ + c cᵀ + S} with the rest S of that of z.
+    """
+    x, y, z = inputs
+    crosses = cross_covariance(x, y), cross_covariance(x, z), cross_covariance(y, z)
+    if any(part is None for part in crosses):
+        return None
+    numbers = (part.mean for part in inputs), (part.variance for part in inputs[:2]), crosses
+    means, variances, (x_y, x_z, y_z) = ([*map(to_float64, part)] for part in numbers)
+    xp, sigma = namespace(means[0]), safe_scale(variances[1])
+    nodes, weights = (constants(part[:, None], means[0]) for part in trapezoidal(POINTS, EDGE))
+    lean, leans = (x_y[0] / sigma), y_z[0] / sigma  # λ [1], l [d]
+    left, beside = xp.clip(variances[0] - lean**2, min=0.0), x_z[0] - lean * leans
+    rest = to_float64(z.joint_covariance()) - outer(leans, leans)
+    rows = xp.exp(lean * nodes - lean**2 / 2) * function(means[1] + sigma * nodes)
+    size = scale * capped_exp(means[0] + variances[0] / 2)
+    shifted = means[2] + leans * nodes + beside
+    once, bare, lone = rows * shifted, rows, rows * beside
+    sums = lambda one, other: (weights * one).mT @ other  # noqa: E731
+    mean, by_vector = (xp.sum(weights * part, axis=0) for part in (once, bare))
+    by_other = xp.sum(weights * rows * (shifted * (nodes - lean) - leans), axis=0) / sigma
+    between = sums(once - mean, once - mean) + sums(bare, bare) * rest
+    mixed = sums(lone, once)
+    growth = sums(once + lone, once + lone) + sums(bare, bare) * rest
+    covariance = between + mixed + mixed.mT + sums(lone, lone) + capped_expm1(left) * growth
+    known = size * mean, size**2 * covariance, size * by_other, size * by_vector
+    mean, covariance, by_other, by_vector = (cast_clipped(part, z.mean) for part in known)
+    slopes = mean[:, None], by_other[:, None], by_vector[:, None] * identity_like(by_vector)
+    return Gaussian(
+        mean,
+        Spread(diagonal(covariance), covariance, z.propagation.has_full_covariance),
+        _ScaledFunctions(inputs, slopes, function, scale),
+        propagation=z.propagation,
+    )

@@ -35,6 +35,7 @@ from moment_inference.optimisation.local_coordinates.parts import (
     Origin,
     Relative,
     inverse,
+    inverse_of_lower,
     lower_with_half_diagonal,
     sides,
     symmetric,
@@ -209,7 +210,7 @@ def _by_moments(origin: Sequence[Origin], parts: Sequence[Coordinates]) -> list[
 def _given_shared(part: Coordinates, first: Coordinates, root: np.ndarray) -> np.ndarray:
     """Return E w beside its slope by the new standard normal of the shared coordinates."""
     slope = part.beside[..., 1:] - part.a[..., None] * first.a[0]
-    return np.concatenate([part.a[..., None], _solved(root[0], slope.mT).mT], -1)
+    return np.concatenate([part.a[..., None], (inverse_of_lower(root) @ slope.mT).mT], -1)
 
 
 def _by_coordinates(
@@ -229,7 +230,7 @@ def _by_coordinates(
             found = neighbours(at, part, own.moves)
             added, within, by_c = by_neighbours(at, own.moves, found, moments, change.gain)
             moves, moments = moves + added, moments + within
-        beside = _solved(shared.root[0].T, moves[..., 1:].mT).mT
+        beside = moves[..., 1:] @ inverse_of_lower(shared.root)
         by_factor = by_factor - np.einsum("bij,bik->jk", beside, own.moves[..., 1:])
         by_mean = by_mean - np.einsum("bij,bi->j", beside, part.a)
         a = moves[..., 0] - beside @ first.a[0]
@@ -278,8 +279,3 @@ def _block_by_precision(part: Coordinates) -> tuple[Relative, np.ndarray, np.nda
     products = np.einsum("bij,bik->jk", part.beside[..., 1:], moves)
     own = Relative(moves, np.linalg.cholesky(covariance), part.c)
     return own, products[:, 1:], products[:, 0]
-
-
-def _solved(matrix: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Return the inverse of one matrix times the columns of many."""
-    return np.linalg.inv(matrix) @ columns

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg.lapack import dtrtri
 
 from moment_calculus.operations.shapes.chains import Chain
 from moment_guides.families.gaussian_parameters import Part
 
 ROOT = np.sqrt(2.0)
 LEAST_EIGENVALUE = 1e-8  # of the precision after a step, relative to before
+LARGE = 50  # rows from which a triangle of its own is faster than many at once
 
 
 class Coordinates(NamedTuple):
@@ -79,13 +81,23 @@ def lower_with_half_diagonal(matrix: np.ndarray) -> np.ndarray:
 def through_cholesky(root: np.ndarray, by_root: np.ndarray) -> np.ndarray:
     """Return derivatives by symmetric matrices from those by their Cholesky factors."""
     half = lower_with_half_diagonal(root.mT @ np.tril(by_root))
-    inverse = np.linalg.inv(root)
+    inverse = inverse_of_lower(root)
     return symmetric(inverse.mT @ half @ inverse)
 
 
 def inverse(precision: np.ndarray) -> np.ndarray | None:
     """Return inverses of positive definite matrices; None if one is not or hardly so."""
-    values, vectors = np.linalg.eigh(symmetric(precision))
-    if not values.min(initial=np.inf) > LEAST_EIGENVALUE:
+    try:
+        root = inverse_of_lower(np.linalg.cholesky(symmetric(precision)))
+    except np.linalg.LinAlgError:
         return None
-    return symmetric((vectors / values[:, None]) @ vectors.mT)
+    result = root.mT @ root
+    largest = np.trace(result, axis1=1, axis2=2).max(initial=0.0)  # at most k times too large
+    return result if largest < 1 / LEAST_EIGENVALUE else None
+
+
+def inverse_of_lower(roots: np.ndarray) -> np.ndarray:
+    """Return the inverses of lower triangular matrices [n, k, k]."""
+    if roots.shape[1] < LARGE:
+        return np.linalg.inv(roots)
+    return np.stack([dtrtri(root, lower=1)[0] for root in roots])
