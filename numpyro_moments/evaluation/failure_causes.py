@@ -60,8 +60,9 @@ class _InNumPyro(Diagnosis):
     def masks_of(self, site: Any) -> tuple[list[tuple[Any, int]], int]:
         fn, masks = site["fn"], []
         while isinstance(fn, WRAPPERS):
-            is_mask = isinstance(fn, dist.MaskedDistribution) and np.ndim(fn._mask)
-            masks += [(fn._mask, fn.event_dim)] if is_mask else []
+            if isinstance(fn, dist.MaskedDistribution) and np.ndim(fn._mask):
+                known = not private_apis.is_traced(fn._mask)  # inside of a trace JAX traces others
+                masks.append((np.asarray(fn._mask) if known else fn._mask, fn.event_dim))
             fn = fn.base_dist
         return masks, fn.event_dim
 
@@ -78,7 +79,8 @@ class _InNumPyro(Diagnosis):
         hidden = False
         while isinstance(base, WRAPPERS):
             if isinstance(base, dist.MaskedDistribution):
-                hidden = hidden or private_apis.is_traced(base._mask) or not np.any(base._mask)
+                is_traced = private_apis.is_traced(base._mask)
+                hidden = hidden or is_traced or not np.asarray(base._mask).any()
             base = base.base_dist
         if isinstance(base, dist.Unit) or not hasattr(value, "shape"):
             return None
