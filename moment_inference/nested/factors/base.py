@@ -1,0 +1,116 @@
+"""What a factorisation of precisions gives, whatever its structure."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from moment_inference.nested.sparse import Pattern, Sparse
+from moment_inference.nested.sparse.grams import gram_of
+
+
+class Factors(ABC):
+    """M = L Lᵀ at every grid point, for symmetric positive definite M [g, d, d].
+
+    A matrix that is not positive definite spoils its own point only: ``is_definite`` is false
+    there and every result is nan.
+
+    Attributes:
+        is_definite: whether each matrix is positive definite, [g].
+        log_determinant: log |M|, [g].
+    """
+
+    is_definite: np.ndarray
+    log_determinant: np.ndarray
+
+    @abstractmethod
+    def forward(self, right: np.ndarray) -> np.ndarray:
+        """Return L⁻¹ b, [g, d, k], in the order of elimination that ``backward`` takes.
+
+        Args:
+            right: b, [g, d, k].
+        """
+
+    @abstractmethod
+    def backward(self, right: np.ndarray) -> np.ndarray:
+        """Return L⁻ᵀ z, [g, d, k].
+
+        Args:
+            right: z, [g, d, k].
+        """
+
+    @abstractmethod
+    def inverse_at(self, pattern: Pattern) -> np.ndarray:
+        """Return entries of M⁻¹, [g, e].
+
+        Args:
+            pattern: where, [d, d]; within the blocks that M couples.
+
+        Raises:
+            ValueError: if an entry lies elsewhere.
+        """
+
+    def solve(self, right: np.ndarray) -> np.ndarray:
+        """Return M⁻¹ b, of b's shape.
+
+        Args:
+            right: b, [g, d] or [g, d, k].
+        """
+        columns = right if right.ndim == 3 else right[:, :, None]
+        return self.backward(self.forward(columns)).reshape(-1, *right.shape[1:])
+
+    def draws(self, noise: np.ndarray) -> np.ndarray:
+        """Return draws from N(0, M⁻¹), [g, d, k].
+
+        Args:
+            noise: standard normal, [g, d, k].
+        """
+        return self.backward(noise)
+
+    def variances(self, matrix: Sparse) -> np.ndarray:
+        """Return diag(A M⁻¹ Aᵀ), [g, n], by entries of the inverse.
+
+        Args:
+            matrix: A, [g, n, d]; M has the entries of AᵀA in its pattern.
+
+        Raises:
+            ValueError: if a row of A has columns that M does not couple.
+        """
+        gram = gram_of(matrix.pattern)
+        return gram.quadratic(matrix.values, self.inverse_at(gram.support))
+
+    def marginal_variances(self) -> np.ndarray:
+        """Return diag(M⁻¹), [g, d]."""
+        return self.inverse_at(Pattern.of(*np.diag_indices(self.size), (self.size, self.size)))
+
+    def columns(self, matrix: Sparse, start: int, stop: int) -> np.ndarray:
+        """Return some columns of A M⁻¹ Aᵀ, [g, n, stop − start].
+
+        Args:
+            matrix: A, [g, n, d].
+            start: the first column.
+            stop: one after the last.
+        """
+        return matrix.times(self.solve(matrix.dense_rows(start, stop)))
+
+    def block_covariances(self, indices: np.ndarray) -> np.ndarray:
+        """Return the covariances of small sets of coordinates, [g, m, k, k].
+
+        Args:
+            indices: the coordinates of each set, [m, k].
+
+        Raises:
+            ValueError: if M does not couple the coordinates of a set.
+        """
+        shape = (*indices.shape, indices.shape[1])
+        rows = np.broadcast_to(indices[:, :, None], shape).reshape(-1)
+        columns = np.broadcast_to(indices[:, None, :], shape).reshape(-1)
+        pattern = Pattern.of(rows, columns, (self.size, self.size))
+        places = np.searchsorted(pattern.keys, rows * self.size + columns)
+        return self.inverse_at(pattern)[:, places].reshape(-1, *shape)
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """The number of coordinates, d."""

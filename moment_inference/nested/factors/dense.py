@@ -1,0 +1,80 @@
+"""Dense Cholesky factors, one grid point after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from scipy.linalg import lapack
+
+from moment_inference.nested.factors.base import Factors
+from moment_inference.nested.sparse import Pattern, Sparse
+from moment_inference.nested.sparse.grams import dense_of
+
+KEPT = 2**25  # most numbers of inverses that are kept
+
+
+class DenseFactors(Factors):
+    """M = L Lᵀ with dense L."""
+
+    def __init__(self, matrix: Sparse) -> None:
+        points, (d, _) = len(matrix.values), matrix.shape
+        self._lower = np.empty((points, d, d))
+        for point in range(points):
+            self._lower[point] = lower_factor(dense_of(matrix.pattern, matrix.values[[point]])[0])
+        with np.errstate(invalid="ignore"):
+            diagonal = np.einsum("gii->gi", self._lower)
+            self.log_determinant = 2 * np.log(diagonal).sum(1)
+        self.is_definite = np.isfinite(self.log_determinant)
+        self._inverses: list[np.ndarray] | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of coordinates, d."""
+        return self._lower.shape[1]
+
+    def forward(self, right: np.ndarray) -> np.ndarray:
+        """Return L⁻¹ b, [g, d, k]."""
+        return self._solved(right, is_transposed=True)
+
+    def backward(self, right: np.ndarray) -> np.ndarray:
+        """Return L⁻ᵀ z, [g, d, k]."""
+        return self._solved(right, is_transposed=False)
+
+    def inverse_at(self, pattern: Pattern) -> np.ndarray:
+        """Return entries of M⁻¹, [g, e]."""
+        entries = np.empty((len(self._lower), pattern.size))
+        for at_point, inverse in zip(entries, self._each_inverse(), strict=True):
+            at_point[:] = inverse.reshape(-1)[pattern.keys]
+        return entries
+
+    def _solved(self, right: np.ndarray, *, is_transposed: bool) -> np.ndarray:
+        solved = np.empty((len(self._lower), *right.shape[1:]))
+        right = np.broadcast_to(right, solved.shape)
+        for result, factor, at_point in zip(solved, self._lower, right, strict=True):
+            result[:] = lapack.dtrtrs(factor.T, at_point, lower=0, trans=int(is_transposed))[0]
+        return solved
+
+    def _each_inverse(self) -> Iterator[np.ndarray]:
+        """Return M⁻¹ of one point after another, kept if they are small."""
+        if self._inverses is not None:
+            return iter(self._inverses)
+        inverses = (_inverse(factor) for factor in self._lower)
+        if self._lower.size > KEPT:
+            return inverses
+        self._inverses = list(inverses)
+        return iter(self._inverses)
+
+
+def lower_factor(matrix: np.ndarray) -> np.ndarray:
+    """Return L of M = L Lᵀ, [d, d], nan if M is not positive definite."""
+    factor, failed_at = lapack.dpotrf(matrix, lower=1, clean=1)
+    if failed_at or not np.isfinite(factor.diagonal()).all():
+        return np.full_like(matrix, np.nan)
+    return factor
+
+
+def _inverse(lower: np.ndarray) -> np.ndarray:
+    """Return (L Lᵀ)⁻¹, symmetric."""
+    half = np.tril(lapack.dpotri(lower, lower=1)[0])
+    return half + np.tril(half, -1).T
