@@ -1,0 +1,1 @@
+"""Where to evaluate a posterior of a few hyperparameters, and its shape between the points."""

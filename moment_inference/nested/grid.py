@@ -1,0 +1,138 @@
+"""The grid of hyperparameters: where to evaluate, weights, evidence, marginals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from moment_inference.nested.exploration.composite import Composite, build_composite
+from moment_inference.nested.exploration.extent import DEPTH, Extent, find_extent
+from moment_inference.nested.exploration.lattice import Lattice, build_lattice
+from moment_inference.nested.exploration.mode import Evaluate, find_mode
+from moment_inference.nested.exploration.surface import Surface, Table, marginal_table
+
+MOST = 5  # hyperparameters
+APART = 0.5  # standard deviations between two maxima
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Points of an unnormalised log density of h hyperparameters, and what they say about it.
+
+    Attributes:
+        points: Hyperparameters [g, h] on their unconstrained scales.
+        log_density: Log densities [g] there, unnormalised, in nats.
+        extent: The mode, its axes and scales, and how far the density reaches.
+        design: The rule that the points belong to.
+        false_peaks: How many maxima between the points the density itself does not have.
+    """
+
+    points: np.ndarray
+    log_density: np.ndarray
+    extent: Extent
+    design: Lattice | Composite
+    false_peaks: int = 0
+
+    @cached_property
+    def surface(self) -> Surface:
+        """What the values say between the points."""
+        return self.design.surface(self.log_density)
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """Weights of the points [g] in mixtures; their sum is 1."""
+        return self.surface.weights
+
+    @cached_property
+    def log_evidence(self) -> float:
+        """The log of the density's integral, nats."""
+        return self.surface.log_evidence
+
+    @cached_property
+    def edge_mass(self) -> float:
+        """The share of the mass beyond the outermost points."""
+        return self.surface.edge_mass
+
+    @cached_property
+    def evidence_error(self) -> float:
+        """The predicted error of the log evidence, nats, by the spacing and beyond the edge."""
+        return self.surface.spacing_error + self.edge_mass
+
+    @property
+    def modes(self) -> int:
+        """The number of maxima of the density that saddles keep apart."""
+        return max(1, len(self.surface.peaks) - self.false_peaks)
+
+    @property
+    def has_two_modes(self) -> bool:
+        """Whether the density has more than one maximum."""
+        return self.modes > 1
+
+    @property
+    def mode(self) -> np.ndarray:
+        """The point [h] from which the grid was laid."""
+        return self.extent.mode.point
+
+    def marginal(self, number: int) -> Table:
+        """Return a table of the log density of one hyperparameter.
+
+        It is normalised, has 401 equispaced points, and is zero outside of them.
+        """
+        return marginal_table(self.surface, number)
+
+    def with_log_density(self, log_density: np.ndarray) -> Grid:
+        """Return the grid of another log density [g] at the same points.
+
+        Where the first density counted as zero (8 nats below its best), a correction is not to be
+        trusted: there it is that of the nearest point that counts. So it is where the new density
+        fails.
+        """
+        new = np.asarray(log_density, dtype=float)
+        counts = np.isfinite(new) & (self.log_density > self.log_density.max() - DEPTH)
+        if not counts.any():
+            raise ValueError("no point of the grid has a finite log density")
+        difference = np.where(counts, new - np.where(counts, self.log_density, 0.0), 0.0)
+        coordinates = self.design.coordinates
+        nearest = cKDTree(coordinates[counts]).query(coordinates)[1]
+        corrected = self.log_density + difference[counts][nearest]
+        return replace(self, log_density=corrected)
+
+
+def explore(evaluate: Evaluate, start: np.ndarray) -> Grid:
+    """Lay a grid over a log density of one to five hyperparameters.
+
+    ``evaluate`` takes points [g, h] to log densities [g], unnormalised, not finite where it fails;
+    it is called with many points at once. ``start`` [h] is where the search for the mode begins.
+    One hyperparameter has 41 equispaced points between the places where the density is 8 nats below
+    its best, two have 11 by 11 along the eigenvectors of the Hessian at the mode, more a central
+    composite design; the grid grows where its edge has mass. Raises NoMode where the density has no
+    maximum, ValueError where it is finite nowhere near the start.
+    """
+    start = np.atleast_1d(np.asarray(start, dtype=float))
+    if not 1 <= len(start) <= MOST:
+        raise ValueError(f"a grid has 1 to {MOST} hyperparameters, not {len(start)}")
+    extent = find_extent(evaluate, start)
+    design: Lattice | Composite
+    if len(start) > 2:
+        design, values = build_composite(evaluate, extent)
+    else:
+        design, values = build_lattice(evaluate, extent)
+    grid = Grid(design.points, values, extent, design)
+    return replace(grid, false_peaks=_false_peaks(evaluate, grid))
+
+
+def _false_peaks(evaluate: Evaluate, grid: Grid) -> int:
+    """Return how many of the peaks between points are not reached by climbing from them."""
+    peaks, axes = grid.surface.peaks, grid.extent.mode.axes
+    tops: list[np.ndarray] = []
+    for peak in peaks if len(peaks) > 1 else ():
+        try:
+            top = find_mode(evaluate, grid.mode + axes @ peak).point
+        except ValueError:  # the density runs off or fails: not another maximum, but not smooth
+            top = grid.mode + axes @ peak
+        if all(np.linalg.norm(np.linalg.solve(axes, top - other)) > APART for other in tops):
+            tops.append(top)
+    return len(peaks) - len(tops) if tops else 0

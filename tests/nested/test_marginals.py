@@ -1,0 +1,211 @@
+"""Marginals of sites against scipy.stats and quadrature."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from moment_inference.nested.marginals import MixtureMarginal, TableMarginal, Transform
+from moment_inference.nested.skew_normal import SkewNormal
+
+EXP = Transform(np.exp, np.log, lambda values: values)
+UNIT = Transform(
+    lambda values: 1 / (1 + np.exp(-values)),
+    lambda values: np.log(values) - np.log1p(-values),
+    lambda values: -np.logaddexp(0, values) - np.logaddexp(0, -values),
+)
+PROBABILITIES = np.array([1e-3, 0.025, 0.3, 0.5, 0.9, 0.999])
+
+
+def table_of_gamma(shape, low=-12, high=4):
+    """The log of a Gamma(shape, 1) variable, on the scale of the log."""
+    points = np.linspace(low, high, 401)
+    return points, shape * points - np.exp(points)
+
+
+def test_a_table_on_the_support_is_the_distribution():
+    gamma, marginal = stats.gamma(3), TableMarginal(*table_of_gamma(3), EXP)
+    values = np.array([[0.05, 0.8, 2], [3, 7, 14]])
+    np.testing.assert_allclose(marginal.pdf(values), gamma.pdf(values), rtol=1e-5)
+    np.testing.assert_allclose(marginal.cdf(values), gamma.cdf(values), rtol=1e-5)
+    np.testing.assert_allclose(
+        marginal.quantile(PROBABILITIES), gamma.ppf(PROBABILITIES), rtol=1e-5
+    )
+    mean, variance, skewness = gamma.stats("mvs")
+    assert marginal.mean == pytest.approx(mean, rel=1e-6)
+    assert marginal.variance == pytest.approx(variance, rel=1e-6)
+    assert marginal.standard_deviation == pytest.approx(np.sqrt(variance), rel=1e-6)
+    assert marginal.skewness == pytest.approx(skewness, rel=1e-5)
+    assert marginal.quantile(0.5).shape == marginal.mean.shape == marginal.shape == ()
+
+
+def test_a_table_is_zero_beyond_its_ends_and_off_the_support():
+    marginal = TableMarginal(*table_of_gamma(3), EXP)
+    np.testing.assert_array_equal(marginal.pdf(np.array([-1, 0, 1e9])), 0)
+    np.testing.assert_array_equal(marginal.cdf(np.array([-1, 0, 1e9])), [0, 0, 1])
+    on_unit = TableMarginal(np.linspace(-20, 20, 401), -0.5 * np.linspace(-20, 20, 401) ** 2, UNIT)
+    np.testing.assert_array_equal(on_unit.cdf(np.array([-1, 0, 1, 2])), [0, 0, 1, 1])
+    np.testing.assert_array_equal(on_unit.pdf(np.array([-1, 0, 1, 2])), 0)
+
+
+@pytest.mark.parametrize(("tail", "exists"), [(0.9, [0, 0]), (1.5, [1, 0]), (2.5, [1, 1])])
+def test_moments_that_do_not_exist_are_infinite(tail, exists):
+    """The log of an F variable: its density falls by exp(-tail x) to the right."""
+    points = np.linspace(-12, 12 / tail**0.5, 401)
+    variable = stats.f(6, 2 * tail)
+    logs = variable.logpdf(np.exp(points)) + points
+    marginal = TableMarginal(points, logs, EXP)
+    assert [np.isfinite(marginal.mean), np.isfinite(marginal.variance)] == exists
+    assert np.isnan(marginal.skewness)
+    assert marginal.quantile(0.5) == pytest.approx(variable.median(), rel=1e-3)
+    if exists[0]:
+        assert marginal.mean == pytest.approx(variable.mean(), rel=5e-3)
+
+
+def test_draws_of_a_table_have_its_distribution():
+    draws = TableMarginal(*table_of_gamma(3), EXP).sample(np.random.default_rng(0), 4000)
+    assert draws.shape == (4000,)
+    assert stats.kstest(draws, stats.gamma(3).cdf).pvalue > 0.01
+
+
+@pytest.mark.parametrize("skewness", [-0.99, -0.4, 0.0, 0.1, 0.8, 3.0])
+def test_skew_normals_have_the_moments(skewness):
+    found = SkewNormal.of_moments(np.array(2.0), np.array(9.0), np.array(skewness * 27))
+    peer = stats.skewnorm(found.shape, found.location, found.scale)
+    np.testing.assert_allclose(
+        peer.stats("mvs"), [2, 9, np.clip(skewness, -0.995, 0.995)], rtol=1e-9, atol=1e-9
+    )
+    values = np.array([-9.0, -1, 2, 3, 11])
+    np.testing.assert_allclose(found.log_density(values), peer.logpdf(values), rtol=1e-9)
+    np.testing.assert_allclose(found.cdf(values), peer.cdf(values), rtol=1e-7, atol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def mixture():
+    """Five components of a site of shape [2, 3]."""
+    generator = np.random.default_rng(0)
+    weights = generator.dirichlet(np.ones(5))
+    means = generator.normal(size=(5, 2, 3))
+    variances = generator.gamma(2, 0.2, size=(5, 2, 3))
+    thirds = generator.uniform(-0.9, 0.9, size=(5, 2, 3)) * variances**1.5
+    return weights, means, variances, thirds
+
+
+def peers(mixture, element):
+    """The weighted skew normals of scipy.stats of one element."""
+    weights, *moments = mixture
+    rows = [array[(slice(None), *element)] for array in moments]
+    found = SkewNormal.of_moments(*rows)
+    return [
+        (weight, stats.skewnorm(*parts))
+        for weight, *parts in zip(weights, found.shape, found.location, found.scale, strict=True)
+    ]
+
+
+def test_mixtures_have_the_components_densities(mixture):
+    marginal = MixtureMarginal(*mixture)
+    values = np.linspace(-3, 3, 7)[:, None, None] * np.ones((2, 3))
+    for function in ("pdf", "cdf"):
+        found = getattr(marginal, function)(values)
+        assert found.shape == (7, 2, 3)
+        for element in np.ndindex(2, 3):
+            expected = sum(
+                w * getattr(d, function)(values[:, 0, 0]) for w, d in peers(mixture, element)
+            )
+            np.testing.assert_allclose(found[(slice(None), *element)], expected, rtol=1e-7)
+        np.testing.assert_allclose(getattr(marginal, function)(np.array(0.0)), found[3])
+
+
+def test_moments_of_mixtures_are_closed_forms(mixture):
+    marginal = MixtureMarginal(*mixture)
+    for element in np.ndindex(2, 3):
+        parts = peers(mixture, element)
+        raw = [sum(w * d.moment(order) for w, d in parts) for order in (1, 2, 3)]
+        variance = raw[1] - raw[0] ** 2
+        third = raw[2] - 3 * raw[0] * raw[1] + 2 * raw[0] ** 3
+        assert marginal.mean[element] == pytest.approx(raw[0])
+        assert marginal.variance[element] == pytest.approx(variance)
+        assert marginal.skewness[element] == pytest.approx(third / variance**1.5, abs=1e-6)
+
+
+@pytest.mark.parametrize("transform", [None, EXP])
+def test_quantiles_invert_the_distribution_function(mixture, transform):
+    marginal = MixtureMarginal(*mixture, transform=transform)
+    quantiles = marginal.quantile(PROBABILITIES)
+    assert quantiles.shape == (6, 2, 3)
+    expected = np.broadcast_to(PROBABILITIES[:, None, None], (6, 2, 3))
+    np.testing.assert_allclose(marginal.cdf(quantiles), expected, rtol=1e-9)
+    assert marginal.quantile(0.3).shape == (2, 3)
+    lower, upper = marginal.interval(0.95)
+    np.testing.assert_allclose(marginal.cdf(upper) - marginal.cdf(lower), 0.95)
+
+
+@pytest.mark.parametrize("p", [1e-9, 1 - 1e-9])
+def test_quantiles_far_out_and_of_narrow_components(p):
+    weights = np.array([0.999, 0.001])
+    marginal = MixtureMarginal(weights, np.array([[0.0], [40.0]]), np.array([[1e-6], [25.0]]))
+    assert marginal.cdf(marginal.quantile(p))[0] == pytest.approx(p, rel=1e-6, abs=1e-12)
+
+
+def test_transformed_mixtures_are_on_the_support(mixture):
+    """E exp(k x) of a skew normal is 2 exp(k ξ + k² ω² / 2) Φ(k δ ω)."""
+    weights, *moments = mixture
+    parts = SkewNormal.of_moments(*moments)
+    delta = parts.shape / np.sqrt(1 + parts.shape**2)
+    raw = [
+        2
+        * np.exp(k * parts.location + 0.5 * (k * parts.scale) ** 2)
+        * stats.norm.cdf(k * delta * parts.scale)
+        for k in (1, 2, 3)
+    ]
+    first, second, third = (np.tensordot(weights, part, 1) for part in raw)
+    variance = second - first**2
+    marginal = MixtureMarginal(*mixture, transform=EXP)
+    np.testing.assert_allclose(marginal.mean, first, rtol=1e-7)
+    np.testing.assert_allclose(marginal.variance, variance, rtol=1e-7)
+    skewness = (third - 3 * first * second + 2 * first**3) / variance**1.5
+    np.testing.assert_allclose(marginal.skewness, skewness, rtol=1e-6)
+    values = np.array([0.2, 1.3, 4.0])
+    for element in np.ndindex(2, 3):
+        expected = sum(w * d.pdf(np.log(values)) for w, d in peers(mixture, element)) / values
+        found = marginal.pdf(values[:, None, None])[(slice(None), *element)]
+        np.testing.assert_allclose(found, expected, rtol=1e-7)
+    np.testing.assert_array_equal(marginal.pdf(np.array(-1.0)), 0)
+    np.testing.assert_array_equal(marginal.cdf(np.array(-1.0)), 0)
+
+
+def test_draws_of_mixtures_have_their_distribution(mixture):
+    marginal = MixtureMarginal(*mixture)
+    draws = marginal.sample(np.random.default_rng(1), 4000)
+    assert draws.shape == (4000, 2, 3)
+    for element in np.ndindex(2, 3):
+        uniform = marginal.cdf(draws)[(slice(None), *element)]
+        assert stats.kstest(uniform, "uniform").pvalue > 1e-3
+
+
+def test_a_scalar_site_and_a_single_point():
+    marginal = MixtureMarginal(np.ones(1), np.array([2.0]), np.array([9.0]))
+    assert marginal.shape == ()
+    assert marginal.mean == 2
+    assert marginal.skewness == 0
+    assert marginal.cdf(np.array([2.0, 5.0])) == pytest.approx([0.5, stats.norm.cdf(1)])
+    assert marginal.quantile(0.975) == pytest.approx(2 + 3 * stats.norm.ppf(0.975))
+    assert marginal.sample(np.random.default_rng(0), 3).shape == (3,)
+
+
+def test_large_sites_go_block_by_block(monkeypatch):
+    from moment_inference.nested import marginals
+
+    generator = np.random.default_rng(0)
+    parts = generator.dirichlet(np.ones(3)), generator.normal(size=(3, 50)), np.ones((3, 50))
+    whole = MixtureMarginal(*parts).quantile(0.2)
+    monkeypatch.setattr(marginals, "BLOCK", 30)
+    np.testing.assert_allclose(MixtureMarginal(*parts).quantile(0.2), whole)
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0, -0.1, np.nan, [0.5, 1.5]])
+def test_what_is_no_probability_is_refused(mixture, p):
+    for marginal in (MixtureMarginal(*mixture), TableMarginal(*table_of_gamma(3), EXP)):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            marginal.quantile(p)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        marginal.interval(1.0)
