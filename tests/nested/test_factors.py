@@ -98,7 +98,9 @@ class Inverse:
         self.factors = every_factorisation(self.precision)
 
 
-@pytest.fixture(params=[(case, points) for case in CASES for points in (1, 3)], ids=str)
+@pytest.fixture(
+    scope="module", params=[(case, points) for case in CASES for points in (1, 3)], ids=str
+)
 def inverse(request):
     return Inverse(*request.param)
 

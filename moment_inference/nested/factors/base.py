@@ -82,7 +82,8 @@ class Factors(ABC):
 
     def marginal_variances(self) -> np.ndarray:
         """Return diag(M⁻¹), [g, d]."""
-        return self.inverse_at(Pattern.of(*np.diag_indices(self.size), (self.size, self.size)))
+        everyone = np.arange(self.size)
+        return self.inverse_at(Pattern.of(everyone, everyone, (self.size, self.size)))
 
     def columns(self, matrix: Sparse, start: int, stop: int) -> np.ndarray:
         """Return some columns of A M⁻¹ Aᵀ, [g, n, stop − start].
@@ -108,7 +109,7 @@ class Factors(ABC):
         columns = np.broadcast_to(indices[:, None, :], shape).reshape(-1)
         pattern = Pattern.of(rows, columns, (self.size, self.size))
         places = np.searchsorted(pattern.keys, rows * self.size + columns)
-        return self.inverse_at(pattern)[:, places].reshape(-1, *shape)
+        return np.take(self.inverse_at(pattern), places, axis=1).reshape(-1, *shape)
 
     @property
     @abstractmethod

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import lapack
 
-UNROLLED = 8  # largest blocks that are factored column by column, all blocks at once
+UNROLLED = 8  # largest blocks that are factored entry by entry, all blocks at once
+CALLS = 5  # operations on an entry of all blocks that cost as much as one block by LAPACK
 
 
 def inverse_factors(blocks: np.ndarray) -> np.ndarray:
@@ -13,8 +14,8 @@ def inverse_factors(blocks: np.ndarray) -> np.ndarray:
     size = blocks.shape[-1]
     if size == 1:
         return 1 / np.sqrt(_positive(blocks))
-    if size <= UNROLLED:
-        return _triangular_inverse(_cholesky(blocks))
+    if size <= UNROLLED and size**3 < CALLS * blocks[..., 0, 0].size:
+        return _inverse_factors_by_entries(blocks)
     inverses = np.empty_like(blocks).reshape(-1, size, size)
     for inverse, block in zip(inverses, blocks.reshape(-1, size, size), strict=True):
         inverse[:] = _inverse_factor(block)
@@ -35,27 +36,32 @@ def _positive(pivots: np.ndarray) -> np.ndarray:
     return np.where(pivots > 0, pivots, np.nan)
 
 
-def _cholesky(blocks: np.ndarray) -> np.ndarray:
-    """Return L by columns."""
-    factors = np.zeros_like(blocks)
-    for column in range(blocks.shape[-1]):
-        known = factors[..., column:, :column]
-        rest = blocks[..., column:, column] - np.einsum("...ij,...j->...i", known, known[..., 0, :])
-        root = np.sqrt(_positive(rest[..., :1]))
-        factors[..., column:, column] = rest / root
-    return factors
-
-
-def _triangular_inverse(factors: np.ndarray) -> np.ndarray:
-    """Return L⁻¹ by rows."""
-    inverses = np.zeros_like(factors)
-    for row in range(factors.shape[-1]):
-        scale = 1 / factors[..., row, row]
-        known = inverses[..., :row, :row]
-        sums = np.einsum("...j,...jk->...k", factors[..., row, :row], known)
-        inverses[..., row, :row] = -sums * scale[..., None]
-        inverses[..., row, row] = scale
+def _inverse_factors_by_entries(blocks: np.ndarray) -> np.ndarray:
+    """Return L⁻¹; an entry of all blocks is one operation."""
+    size = blocks.shape[-1]
+    lower: dict[tuple[int, int], np.ndarray] = {}
+    inverses = np.zeros_like(blocks)
+    for row in range(size):
+        for column in range(row):
+            rest = _less(blocks[..., row, column], lower, row, column)
+            lower[row, column] = rest * inverses[..., column, column]
+        pivot = _less(blocks[..., row, row], lower, row, row)
+        inverses[..., row, row] = scale = 1 / np.sqrt(_positive(pivot))
+        for column in range(row):
+            total = lower[row, column] * inverses[..., column, column]
+            for k in range(column + 1, row):
+                total += lower[row, k] * inverses[..., k, column]
+            inverses[..., row, column] = -scale * total
     return inverses
+
+
+def _less(
+    entry: np.ndarray, lower: dict[tuple[int, int], np.ndarray], row: int, column: int
+) -> np.ndarray:
+    """Return an entry of M less what the columns of L before it explain."""
+    for k in range(column):
+        entry = entry - lower[row, k] * lower[column, k]
+    return entry
 
 
 def _inverse_factor(block: np.ndarray) -> np.ndarray:

@@ -62,7 +62,7 @@ class BorderedFactors(Factors):
 
     def inverse_at(self, pattern: Pattern) -> np.ndarray:
         """Return entries of M⁻¹, [g, e]."""
-        entries = self._band_inverse[:, self._places.blocks(pattern)]
+        entries = np.take(self._band_inverse, self._places.blocks(pattern), axis=1)
         for by_border in self._border_roots:
             for at_point, root in zip(entries, by_border, strict=True):
                 at_point += root[pattern.rows] * root[pattern.columns]
@@ -116,14 +116,14 @@ class BorderedFactors(Factors):
     def _split(self, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the slots [g, padded, k] and the border [g, p, k] of coordinates [g, d, k]."""
         inner = np.zeros((self._points, self._places.padded, right.shape[2]))
-        inner[:, self._places.slots] = right[:, self._places.inner]
+        inner[:, self._places.slots] = np.take(right, self._places.inner, axis=1)
         border = np.broadcast_to(right, (self._points, *right.shape[1:]))
-        return inner, border[:, self._places.ordering.border]
+        return inner, np.take(border, self._places.ordering.border, axis=1)
 
     def _joined(self, inner: np.ndarray, border: np.ndarray) -> np.ndarray:
         """Return coordinates [g, d, k] from their slots and the border."""
         whole = np.empty((self._points, self.size, inner.shape[2]))
-        whole[:, self._places.inner] = inner[:, self._places.slots]
+        whole[:, self._places.inner] = np.take(inner, self._places.slots, axis=1)
         whole[:, self._places.ordering.border] = border
         return whole
 

@@ -41,6 +41,13 @@ class Group:
         """The number of slots."""
         return self.length * self.lanes * self.size
 
+    def seconds(self, border: int) -> float:
+        """Return about what a factorisation takes beside a border of so many columns."""
+        s, blocks = float(self.size), self.lanes * self.length
+        flops = blocks * (6 * s**3 + 4 * s**2 * (border + 4)) + self.padded * float(border) ** 2
+        step = STEP * (1 if s == 1 else min(1 + s, 1 + LAPACK / STEP * POINTS * self.lanes))
+        return POINTS * flops * FLOP + self.length * step
+
 
 @dataclass(frozen=True)
 class Ordering:
@@ -58,15 +65,9 @@ class Ordering:
 
     def seconds(self) -> float:
         """Return about what a factorisation takes."""
-        p, numbers = len(self.border), sum(group.padded for group in self.groups)
-        flops = float(p) ** 3 + float(p) ** 2 * numbers
-        steps = 0.0
-        for group in self.groups:
-            s, blocks = float(group.size), group.lanes * group.length
-            flops += blocks * (6 * s**3 + 4 * s**2 * (p + 4))
-            by_hand = STEP if s == 1 else STEP * (1 + s)
-            steps += group.length * min(by_hand, STEP + LAPACK * POINTS * group.lanes)
-        return OVERHEAD + POINTS * flops * FLOP + steps
+        p = len(self.border)
+        groups = sum(group.seconds(p) for group in self.groups)
+        return OVERHEAD + POINTS * float(p) ** 3 * FLOP + groups
 
 
 def best_ordering(pattern: Pattern) -> Ordering | None:
@@ -104,12 +105,13 @@ def _ordering(pattern: Pattern, is_border: np.ndarray) -> Ordering:
     ranks = np.empty(len(inner), np.int64)  # within the component
     ranks[order] = np.arange(len(inner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     block_sizes = _block_sizes(graph, labels, ranks, sizes)
+    border = np.flatnonzero(is_border)
     groups = [
         _group(size, inner[is_in], labels[is_in], ranks[is_in])
         for size in np.unique(block_sizes)
         for is_in in [block_sizes[labels] == size]
     ]
-    return Ordering(np.flatnonzero(is_border), tuple(groups), components)
+    return Ordering(border, tuple(groups), components)
 
 
 def _graph(pattern: Pattern, inner: np.ndarray) -> csr_array:

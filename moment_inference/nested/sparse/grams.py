@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 
 from moment_inference.nested.sparse.patterns import Pattern
 
-ENTRIES = 2**23  # most numbers of intermediate products at once
+ENTRIES = 2**20  # most numbers of intermediate products at once
 DENSE_GAIN = 5  # how much faster a number of a dense product is than a pair of entries
 
 
@@ -72,7 +72,7 @@ class PairGram:
         upper = np.empty((max(len(values), len(weights)), self.support.size))
         for points, part in self._parts(values, len(upper)):
             upper[points] = self._pairs.transposed_times(part, _at(weights, points))
-        return upper[:, self._mirrored]
+        return np.take(upper, self._mirrored, axis=1)
 
     def quadratic(self, values: np.ndarray, symmetric: np.ndarray) -> np.ndarray:
         """Return diag(A S Aᵀ), [g, n], from S on ``support``."""
@@ -85,11 +85,15 @@ class PairGram:
     def _parts(self, values: np.ndarray, count: int) -> Iterator[tuple[slice, np.ndarray]]:
         """Return slices of points with the products of the pairs there."""
         if len(values) == 1:
-            yield slice(0, count), values[:, self._left] * values[:, self._right]
+            yield slice(0, count), self._products(values)
             return
         for points in slices(count, self._pairs.size):
-            part = values[points]
-            yield points, part[:, self._left] * part[:, self._right]
+            yield points, self._products(values[points])
+
+    def _products(self, values: np.ndarray) -> np.ndarray:
+        products = np.take(values, self._left, axis=1)
+        products *= np.take(values, self._right, axis=1)
+        return products
 
 
 class DenseGram:
@@ -113,7 +117,7 @@ class DenseGram:
             scaled = dense * _at(weights, points)[:, :, None]
             product = np.swapaxes(dense, 1, 2) @ scaled
             product = (product + np.swapaxes(product, 1, 2)) / 2
-            entries[points] = product.reshape(len(product), -1)[:, self.pattern.keys]
+            entries[points] = np.take(product.reshape(len(product), -1), self.pattern.keys, axis=1)
         return entries
 
     def quadratic(self, values: np.ndarray, symmetric: np.ndarray) -> np.ndarray:
