@@ -9,16 +9,14 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.interpolate import CubicSpline
-from scipy.special import ndtri
 
-from moment_inference.nested.skew_normal import SkewNormal
+from moment_inference.nested.shifted_log_normal import ShiftedLogNormal
 
 NEGLIGIBLE = 1e-12  # weights of a mixture that are left out
 BLOCK = 400_000  # components times elements at once
 STEPS = 60  # of Newton's method or bisection
-FAR = 9.0  # standard deviations that bracket a quantile at first
 PRECISION = 1e-11  # of quantiles, in standard deviations
-NODES, NODES_REACH = 401, 14.0  # of integrals over a component, and where they end
+NODES, NODES_REACH = 161, 9.0  # of integrals over a component, standard deviations
 FINE = 4001  # points of a table's distribution function
 
 Function = Callable[[np.ndarray], np.ndarray]
@@ -254,11 +252,10 @@ def _beyond(end: float, before: float, spacing: float) -> float:
 class MixtureMarginal(Marginal):
     """The marginals of a site's elements as mixtures over g points of hyperparameters.
 
-    Component k of an element is a skew normal with mean ``means[k]``, variance ``variances[k]`` and
-    third central moment ``thirds[k]`` (each [g, *shape]; without ``thirds`` it is Gaussian), on the
-    unconstrained scale if there is a ``transform``; ``weights`` [g] sum to one. Moments without a
-    transform are those of the mixture in closed form; a skewness above .995, which no skew normal
-    has, is that of the third moments there, and cut in densities.
+    Component k of an element is a shifted log-normal with mean ``means[k]``, variance
+    ``variances[k]`` and third central moment ``thirds[k]`` (each [g, *shape]; without ``thirds`` it
+    is Gaussian), on the unconstrained scale if there is a ``transform``; ``weights`` [g] sum to
+    one. Moments without a transform are those of the mixture in closed form.
     """
 
     def __init__(
@@ -282,9 +279,9 @@ class MixtureMarginal(Marginal):
         self._thirds = zero if thirds is None else thirds[kept].reshape(len(kept), -1)
 
     @cached_property
-    def _components(self) -> SkewNormal:
+    def _components(self) -> ShiftedLogNormal:
         """The components [g, n]."""
-        return SkewNormal.of_moments(self._means, self._variances, self._thirds)
+        return ShiftedLogNormal.of_moments(self._means, self._variances, self._thirds)
 
     def pdf(self, x: np.ndarray) -> np.ndarray:
         """Return densities of values that broadcast against the site's shape."""
@@ -305,8 +302,8 @@ class MixtureMarginal(Marginal):
 
     def _density(self, places: np.ndarray, elements: slice) -> np.ndarray:
         """Return the mixture's densities [..., n] on the unconstrained scale."""
-        logs = self._components.part(elements).log_density(places[..., None, :])
-        return np.sum(self._weights * np.exp(logs), axis=-2)
+        parts = self._components.part(elements).density(places[..., None, :])
+        return np.sum(self._weights * parts, axis=-2)
 
     def _cumulative(self, places: np.ndarray, elements: slice) -> np.ndarray:
         """Return the mixture's distribution function [..., n] on the unconstrained scale."""
@@ -335,42 +332,27 @@ class MixtureMarginal(Marginal):
     def quantile(self, p: float | np.ndarray) -> np.ndarray:
         """Return the values [*p.shape, *shape] below which elements are with probabilities."""
         wanted = _probabilities(p)
-        count = self._means.shape[1]
-        rows = [
-            self._by_blocks(np.full(count, one), self._block_quantile) for one in wanted.ravel()
-        ]
-        places = np.array(rows).reshape(wanted.shape + self.shape)
+        rows = wanted.reshape(wanted.shape + (1,) * len(self.shape))
+        places = self._by_rows(rows, self._block_quantile)
         return np.asarray(self.transform.forward(places))
 
     def _block_quantile(self, wanted: np.ndarray, elements: slice) -> np.ndarray:
-        """Return quantiles [n] on the unconstrained scale, by Newton's method within brackets."""
-        mean, variance, _ = (part[elements] for part in self._moments)
-        deviation = np.sqrt(variance)
-        low, high = self._bracket(wanted, elements)
-        places = np.clip(mean + deviation * ndtri(wanted), low, high)
+        """Return quantiles [r, n], unconstrained, by Newton's method between the components'."""
+        components = self._components.part(elements)
+        each = components.quantile(wanted[..., None, :])
+        low, high = each.min(axis=-2), each.max(axis=-2)
+        places = np.sum(self._weights * each, axis=-2)
+        deviation = np.sqrt(self._moments[1][elements])
         for _ in range(STEPS):
             excess = self._cumulative(places, elements) - wanted
             low, high = np.where(excess < 0, places, low), np.where(excess > 0, places, high)
             density = np.maximum(self._density(places, elements), 1e-300)
             newton = places - excess / density
-            inside = (newton > low) & (newton < high)
+            inside = (newton >= low) & (newton <= high)
             before, places = places, np.where(inside, newton, (low + high) / 2)
             if np.all(np.abs(places - before) <= PRECISION * deviation):
                 break
         return places
-
-    def _bracket(self, wanted: np.ndarray, elements: slice) -> tuple[np.ndarray, np.ndarray]:
-        """Return values [n] below and above quantiles."""
-        means, spread = self._means[:, elements], np.sqrt(self._variances[:, elements])
-        reach = FAR
-        low, high = np.min(means - reach * spread, axis=0), np.max(means + reach * spread, axis=0)
-        while np.any(self._cumulative(low, elements) > wanted) or np.any(
-            self._cumulative(high, elements) < wanted
-        ):
-            reach *= 2
-            low = np.min(means - reach * spread, axis=0)
-            high = np.max(means + reach * spread, axis=0)
-        return low, high
 
     @cached_property
     def _moments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -389,10 +371,10 @@ class MixtureMarginal(Marginal):
     def _transformed_moments(self, number: int) -> tuple[float, float, float]:
         """Return moments of a transformed element, by the trapezoidal rule."""
         parts = self._components.part(slice(number, number + 1))
-        nodes = parts.location + parts.scale * np.linspace(-NODES_REACH, NODES_REACH, NODES)
-        density = self._weights * np.exp(parts.log_density(nodes)) * parts.scale
+        standard = np.linspace(-NODES_REACH, NODES_REACH, NODES)
+        density = self._weights * np.exp(-0.5 * standard**2)
         density /= density.sum()
-        values = np.asarray(self.transform.forward(nodes))
+        values = np.asarray(self.transform.forward(parts.at(standard)))
         mean = np.sum(density * values)
         second, third = (np.sum(density * (values - mean) ** power) for power in (2, 3))
         return float(mean), float(second), float(third)
@@ -417,7 +399,7 @@ class MixtureMarginal(Marginal):
         size = self._means.shape[1]
         edges = np.cumsum(self._weights[:, 0])[:-1]
         rows = np.searchsorted(edges, generator.uniform(size=(count, size)))
-        draws = self._components.taken(rows).sample(generator)
+        draws = self._components.taken(rows).at(generator.standard_normal((count, size)))
         return np.asarray(self.transform.forward(draws)).reshape(count, *self.shape)
 
 

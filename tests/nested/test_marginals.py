@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.optimize import brentq
 
 from moment_inference.nested.marginals import MixtureMarginal, TableMarginal, Transform
-from moment_inference.nested.skew_normal import SkewNormal
+from moment_inference.nested.shifted_log_normal import ShiftedLogNormal
 
 EXP = Transform(np.exp, np.log, lambda values: values)
 UNIT = Transform(
@@ -67,16 +68,50 @@ def test_draws_of_a_table_have_its_distribution():
     assert stats.kstest(draws, stats.gamma(3).cdf).pvalue > 0.01
 
 
-@pytest.mark.parametrize("skewness", [-0.99, -0.4, 0.0, 0.1, 0.8, 3.0])
-def test_skew_normals_have_the_moments(skewness):
-    found = SkewNormal.of_moments(np.array(2.0), np.array(9.0), np.array(skewness * 27))
-    peer = stats.skewnorm(found.shape, found.location, found.scale)
-    np.testing.assert_allclose(
-        peer.stats("mvs"), [2, 9, np.clip(skewness, -0.995, 0.995)], rtol=1e-9, atol=1e-9
-    )
+def peer(mean, variance, third):
+    """The distribution of scipy.stats with these moments, and the sign of its skewness."""
+    skewness = third / variance**1.5
+    sign = -1 if skewness < 0 else 1
+    power = brentq(lambda w: (w + 2) * np.sqrt(w - 1) - abs(skewness), 1 + 1e-14, 1e3, xtol=1e-15)
+    shape = np.sqrt(np.log(power))
+    scale = np.sqrt(variance / (power * (power - 1)))
+    return stats.lognorm(shape, sign * mean - scale * np.sqrt(power), scale), sign
+
+
+@pytest.mark.parametrize("skewness", [-2.0, -0.4, 0.05, 0.1, 0.8, 3.0])
+def test_shifted_log_normals_have_the_moments(skewness):
+    found = ShiftedLogNormal.of_moments(np.array(2.0), np.array(9.0), np.array(skewness * 27))
+    expected, sign = peer(2.0, 9.0, skewness * 27)
     values = np.array([-9.0, -1, 2, 3, 11])
-    np.testing.assert_allclose(found.log_density(values), peer.logpdf(values), rtol=1e-9)
-    np.testing.assert_allclose(found.cdf(values), peer.cdf(values), rtol=1e-7, atol=1e-12)
+    np.testing.assert_allclose(found.density(values), expected.pdf(sign * values), rtol=1e-6)
+    below = expected.cdf(values) if sign > 0 else expected.sf(-values)
+    np.testing.assert_allclose(found.cdf(values), below, rtol=1e-6, atol=1e-12)
+    standard = np.linspace(-12, 12, 2001)
+    mass = stats.norm.pdf(standard) * (standard[1] - standard[0])
+    there = found.at(standard) - 2
+    moments = [mass @ there**power for power in (1, 2, 3)]
+    np.testing.assert_allclose(moments, [0, 9, skewness * 27], rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(found.cdf(found.quantile(PROBABILITIES)), PROBABILITIES, rtol=1e-9)
+
+
+def test_without_skewness_they_are_gaussian():
+    found = ShiftedLogNormal.of_moments(np.array(2.0), np.array(9.0), np.array(0.0))
+    values, expected = np.linspace(-10, 14, 25), stats.norm(2, 3)
+    np.testing.assert_allclose(found.density(values), expected.pdf(values), rtol=1e-6)
+    np.testing.assert_allclose(found.cdf(values), expected.cdf(values), rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [100, 25, 10, 4, 1.5])
+def test_skewness_brings_them_near_to_logs_of_gammas(shape):
+    values = np.linspace(-10, 4, 20_001)
+    mean, variance, skewness, _ = stats.loggamma(shape).stats("mvsk")
+    third = skewness * variance**1.5
+    exact = stats.loggamma(shape).pdf(values + mean)
+    skewed = ShiftedLogNormal.of_moments(np.array(0.0), variance, third).density(values)
+    gauss = stats.norm(0, np.sqrt(variance)).pdf(values)
+    variation = [0.5 * np.trapezoid(np.abs(exact - other), values) for other in (skewed, gauss)]
+    assert variation[0] < 0.0085 * abs(skewness)
+    assert variation[1] > 0.1 * abs(skewness)
 
 
 @pytest.fixture(scope="module")
@@ -91,40 +126,48 @@ def mixture():
 
 
 def peers(mixture, element):
-    """The weighted skew normals of scipy.stats of one element."""
+    """The weights of one element's components, and scipy.stats' distributions and signs."""
     weights, *moments = mixture
-    rows = [array[(slice(None), *element)] for array in moments]
-    found = SkewNormal.of_moments(*rows)
-    return [
-        (weight, stats.skewnorm(*parts))
-        for weight, *parts in zip(weights, found.shape, found.location, found.scale, strict=True)
-    ]
+    rows = zip(*(array[(slice(None), *element)] for array in moments), strict=True)
+    return [(weight, *peer(*row)) for weight, row in zip(weights, rows, strict=True)]
 
 
-def test_mixtures_have_the_components_densities(mixture):
+def density_of(parts, values):
+    return sum(weight * one.pdf(sign * values) for weight, one, sign in parts)
+
+
+def cumulative_of(parts, values):
+    return sum(w * (one.cdf(values) if sign > 0 else one.sf(-values)) for w, one, sign in parts)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("pdf", density_of), ("cdf", cumulative_of)])
+def test_mixtures_have_the_components_densities(mixture, name, expected):
     marginal = MixtureMarginal(*mixture)
-    values = np.linspace(-3, 3, 7)[:, None, None] * np.ones((2, 3))
-    for function in ("pdf", "cdf"):
-        found = getattr(marginal, function)(values)
-        assert found.shape == (7, 2, 3)
-        for element in np.ndindex(2, 3):
-            expected = sum(
-                w * getattr(d, function)(values[:, 0, 0]) for w, d in peers(mixture, element)
-            )
-            np.testing.assert_allclose(found[(slice(None), *element)], expected, rtol=1e-7)
-        np.testing.assert_allclose(getattr(marginal, function)(np.array(0.0)), found[3])
-
-
-def test_moments_of_mixtures_are_closed_forms(mixture):
-    marginal = MixtureMarginal(*mixture)
+    values = np.linspace(-3, 3, 7)
+    found = getattr(marginal, name)(values[:, None, None])
+    assert found.shape == (7, 2, 3)
     for element in np.ndindex(2, 3):
-        parts = peers(mixture, element)
-        raw = [sum(w * d.moment(order) for w, d in parts) for order in (1, 2, 3)]
-        variance = raw[1] - raw[0] ** 2
-        third = raw[2] - 3 * raw[0] * raw[1] + 2 * raw[0] ** 3
-        assert marginal.mean[element] == pytest.approx(raw[0])
-        assert marginal.variance[element] == pytest.approx(variance)
-        assert marginal.skewness[element] == pytest.approx(third / variance**1.5, abs=1e-6)
+        there = expected(peers(mixture, element), values)
+        np.testing.assert_allclose(found[(slice(None), *element)], there, rtol=1e-6)
+    np.testing.assert_allclose(getattr(marginal, name)(np.array(0.0)), found[3])
+
+
+def integrals(function, parts):
+    """E function(x)^k, k = 1, 2, 3, and variance and third central moment, by a fine lattice."""
+    values = np.linspace(-14, 14, 200_001)
+    mass = density_of(parts, values) * (values[1] - values[0])
+    mean = mass @ function(values)
+    return mean, *(mass @ (function(values) - mean) ** power for power in (2, 3))
+
+
+@pytest.mark.parametrize(("transform", "function"), [(None, np.array), (UNIT, UNIT.forward)])
+def test_moments_are_those_on_the_support(mixture, transform, function):
+    marginal = MixtureMarginal(*mixture, transform=transform)
+    for element in [(0, 0), (1, 2)]:
+        mean, variance, third = integrals(function, peers(mixture, element))
+        assert marginal.mean[element] == pytest.approx(mean, rel=1e-6)
+        assert marginal.variance[element] == pytest.approx(variance, rel=1e-5)
+        assert marginal.skewness[element] == pytest.approx(third / variance**1.5, rel=1e-4)
 
 
 @pytest.mark.parametrize("transform", [None, EXP])
@@ -134,7 +177,7 @@ def test_quantiles_invert_the_distribution_function(mixture, transform):
     assert quantiles.shape == (6, 2, 3)
     expected = np.broadcast_to(PROBABILITIES[:, None, None], (6, 2, 3))
     np.testing.assert_allclose(marginal.cdf(quantiles), expected, rtol=1e-9)
-    assert marginal.quantile(0.3).shape == (2, 3)
+    np.testing.assert_allclose(marginal.quantile(0.3), quantiles[2])
     lower, upper = marginal.interval(0.95)
     np.testing.assert_allclose(marginal.cdf(upper) - marginal.cdf(lower), 0.95)
 
@@ -147,28 +190,13 @@ def test_quantiles_far_out_and_of_narrow_components(p):
 
 
 def test_transformed_mixtures_are_on_the_support(mixture):
-    """E exp(k x) of a skew normal is 2 exp(k ξ + k² ω² / 2) Φ(k δ ω)."""
-    weights, *moments = mixture
-    parts = SkewNormal.of_moments(*moments)
-    delta = parts.shape / np.sqrt(1 + parts.shape**2)
-    raw = [
-        2
-        * np.exp(k * parts.location + 0.5 * (k * parts.scale) ** 2)
-        * stats.norm.cdf(k * delta * parts.scale)
-        for k in (1, 2, 3)
-    ]
-    first, second, third = (np.tensordot(weights, part, 1) for part in raw)
-    variance = second - first**2
     marginal = MixtureMarginal(*mixture, transform=EXP)
-    np.testing.assert_allclose(marginal.mean, first, rtol=1e-7)
-    np.testing.assert_allclose(marginal.variance, variance, rtol=1e-7)
-    skewness = (third - 3 * first * second + 2 * first**3) / variance**1.5
-    np.testing.assert_allclose(marginal.skewness, skewness, rtol=1e-6)
     values = np.array([0.2, 1.3, 4.0])
-    for element in np.ndindex(2, 3):
-        expected = sum(w * d.pdf(np.log(values)) for w, d in peers(mixture, element)) / values
-        found = marginal.pdf(values[:, None, None])[(slice(None), *element)]
-        np.testing.assert_allclose(found, expected, rtol=1e-7)
+    found = marginal.pdf(values[:, None, None])[:, 1, 2]
+    parts = peers(mixture, (1, 2))
+    np.testing.assert_allclose(found, density_of(parts, np.log(values)) / values, rtol=1e-6)
+    found = marginal.cdf(values[:, None, None])[:, 1, 2]
+    np.testing.assert_allclose(found, cumulative_of(parts, np.log(values)), rtol=1e-6)
     np.testing.assert_array_equal(marginal.pdf(np.array(-1.0)), 0)
     np.testing.assert_array_equal(marginal.cdf(np.array(-1.0)), 0)
 
