@@ -127,7 +127,7 @@ def autoregressive_counts(inner, neighbours, y):
         constant -= 0.5 * (steps + 1) * gaussians.UNIT
         return gaussians.Given(precision, constant, predictor, gaussians.poisson(y))
 
-    over = {"step": half_normal(), "kept": uniform(-1.0, 1.0)}
+    over = {"step": half_normal((-5.0, 2.5)), "kept": uniform(-1.0, 1.0)}
     return Description(over, given, {"mean": 0, "path": 1})
 
 

@@ -122,6 +122,8 @@ def fitted(given, start=None):
         covariance = np.linalg.inv(precision + predictor.T @ (curvature[:, None] * predictor))
         step = covariance @ (predictor.T @ slope - precision @ mean)
         found = ((predictor @ covariance) * predictor).sum(1)
+        if not (np.isfinite(step).all() and np.diag(covariance).min() > 0):
+            raise RuntimeError("no Gaussian")
         change = np.abs(step / np.sqrt(np.diag(covariance))).max()
         if change < 1e-7 and np.allclose(variance, found, 1e-7):
             break
