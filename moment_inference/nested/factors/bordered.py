@@ -63,9 +63,13 @@ class BorderedFactors(Factors):
     def inverse_at(self, pattern: Pattern) -> np.ndarray:
         """Return entries of M⁻¹, [g, e]."""
         entries = np.take(self._band_inverse, self._places.blocks(pattern), axis=1)
-        for by_border in self._border_roots:
-            for at_point, root in zip(entries, by_border, strict=True):
-                at_point += root[pattern.rows] * root[pattern.columns]
+        roots, columns = self._border_roots, self._border_columns.reshape(self._points, -1)
+        inner, rows, others, outer, in_columns = self._inner_and_outer(pattern)
+        added = np.zeros((self._points, len(inner)))
+        for root in np.swapaxes(roots, 0, 1):
+            added += np.take(root, rows, axis=1) * np.take(root, others, axis=1)
+        entries[:, inner] += added
+        entries[:, outer] = np.take(columns, in_columns, axis=1)
         return entries
 
     @cached_property
@@ -79,10 +83,15 @@ class BorderedFactors(Factors):
 
     @cached_property
     def _border_roots(self) -> np.ndarray:
-        """What the border adds to the inverse, as Y Yᵀ: Y of each column, [p, g, d]."""
+        """What the border adds to the inverse, as Yᵀ Y: [g, p, d]."""
         border = np.swapaxes(self._border, 1, 2)
         inner = self._by_band(Band.backward, self._coupling) @ border
-        return np.ascontiguousarray(np.moveaxis(self._joined(inner, -border), 2, 0))
+        return np.ascontiguousarray(np.swapaxes(self._joined(inner, -border), 1, 2))
+
+    @cached_property
+    def _border_columns(self) -> np.ndarray:
+        """The border's columns of the inverse, [g, p, d]."""
+        return -np.swapaxes(self._border, 1, 2) @ self._border_roots
 
     def _blocks(self, matrix: Sparse) -> list[np.ndarray]:
         """Return the numbers of each band's blocks, [g, …]; identity where no coordinate is."""
@@ -107,11 +116,31 @@ class BorderedFactors(Factors):
 
         def find() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             entries = np.flatnonzero(self._places.is_border[pattern.columns])
-            border = self._places.ordering.border
-            columns = np.searchsorted(border, pattern.columns[entries])
+            columns = self._rank_in_border(pattern.columns[entries])
             return entries, pattern.rows[entries], columns
 
         return pattern.remember((self._places, "border"), find)
+
+    def _inner_and_outer(self, pattern: Pattern) -> tuple[np.ndarray, ...]:
+        """Return the entries apart from the border with their rows and columns, and the others.
+
+        The others with their places in the border's columns of the inverse, [p, d].
+        """
+
+        def find() -> tuple[np.ndarray, ...]:
+            is_border_row = self._places.is_border[pattern.rows]
+            is_outer = is_border_row | self._places.is_border[pattern.columns]
+            inner, outer = np.flatnonzero(~is_outer), np.flatnonzero(is_outer)
+            rows, columns = pattern.rows[outer], pattern.columns[outer]
+            in_border = np.where(is_border_row[outer], rows, columns)
+            other = np.where(is_border_row[outer], columns, rows)
+            places = self._rank_in_border(in_border) * self.size + other
+            return inner, pattern.rows[inner], pattern.columns[inner], outer, places
+
+        return pattern.remember((self._places, "inner and outer"), find)
+
+    def _rank_in_border(self, coordinates: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self._places.ordering.border, coordinates)
 
     def _split(self, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the slots [g, padded, k] and the border [g, p, k] of coordinates [g, d, k]."""
