@@ -55,6 +55,11 @@ def groups_of_many_sizes():
     return rows, first
 
 
+def smooth_and_groups(columns=30, groups=40):
+    every = range(columns)
+    return [[*every, columns + k % groups] for k in range(2 * groups)], columns + groups
+
+
 CASES = dict(
     dense=dense_rows(),
     arrow=arrow(),
@@ -65,6 +70,7 @@ CASES = dict(
     grid=grid(),
     wide_grid=wide_grid(),
     many_sizes=groups_of_many_sizes(),
+    smooth_and_groups=smooth_and_groups(),
 )
 
 

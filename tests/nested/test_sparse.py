@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from moment_inference.nested.sparse import Entries, Pattern, Sparse
+from moment_inference.nested.sparse.grams import PairGram, SplitGram, gram_of
 
 
 def random_matrix(points=3, n=7, d=5, share=0.4, seed=0):
@@ -69,10 +70,39 @@ def test_gram(share, points):
     np.testing.assert_array_equal(gram.dense(), np.swapaxes(gram.dense(), 1, 2))
 
 
-def test_rows_with_many_entries_have_dense_products():
+@SHARES
+@POINTS
+@pytest.mark.parametrize("columns", [[0], [1, 3], [0, 1, 2, 3, 4]], ids=str)
+def test_products_with_dense_columns_are_those_by_pairs(share, points, columns):
+    matrix, generator = random_matrix(points, share=share), np.random.default_rng(1)
+    weights, symmetric = generator.random((3, 7)), generator.normal(size=(3, 5, 5))
+    symmetric += np.swapaxes(symmetric, 1, 2)
+    split = SplitGram(matrix.pattern, np.isin(np.arange(5), columns))
+    pairs = PairGram(matrix.pattern)
+    assert split.pattern is pairs.pattern
+    np.testing.assert_allclose(
+        split.weighted(matrix.values, weights), pairs.weighted(matrix.values, weights), atol=1e-14
+    )
+    forms = [
+        gram.quadratic(matrix.values, symmetric.reshape(3, -1)[:, gram.support.keys])
+        for gram in (split, pairs)
+    ]
+    dense = np.broadcast_to(matrix.dense(), (3, 7, 5))
+    expected = np.einsum("gni,gij,gnj->gn", dense, symmetric, dense)
+    np.testing.assert_allclose(forms, [expected] * 2, atol=1e-13)
+
+
+def test_columns_with_many_entries_have_dense_products():
     rows, columns = np.divmod(np.arange(500 * 20), 20)
-    matrix = Sparse.of(rows, columns, np.ones((1, 10_000)), (500, 20))
-    np.testing.assert_allclose(matrix.gram(np.ones((2, 500))).values, 500)
+    effects = np.stack([np.arange(500), 20 + np.arange(500) % 7])
+    where = np.append(np.stack([rows, columns]), effects, axis=1)
+    matrix = Sparse.of(*where, np.ones((1, where.shape[1])), (500, 27))
+    gram = gram_of(matrix.pattern)
+    assert isinstance(gram, SplitGram)
+    np.testing.assert_allclose(matrix.gram(np.ones((2, 500))).dense()[:, :20, :20], 500)
+    np.testing.assert_allclose(
+        matrix.gram(np.ones((2, 500))).dense()[0, 20], [*[72] * 21, *[0] * 6]
+    )
 
 
 def test_a_sum_has_the_union_of_patterns():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Hashable
 from functools import cached_property
@@ -101,9 +102,9 @@ class Pattern:
     ) -> np.ndarray:
         """Return products of one matrix with many points' arrays: the points become columns."""
         columns = np.moveaxis(right, 0, 1)
-        flat = np.ascontiguousarray(columns).reshape(len(columns), -1)
+        flat = columns.reshape(len(columns), math.prod(columns.shape[1:]))
         product = self._stacked(values, is_transposed) @ flat
-        return np.moveaxis(product.reshape(-1, *columns.shape[1:]), 1, 0)
+        return np.moveaxis(product.reshape(len(product), *columns.shape[1:]), 1, 0)
 
     def _stacked(self, values: np.ndarray, is_transposed: bool) -> csr_array | csc_array:
         """Return the matrices of all points as blocks of one diagonal, perhaps transposed."""
@@ -117,7 +118,7 @@ class Pattern:
     def _stacked_indices(self, points: int) -> tuple[np.ndarray, np.ndarray]:
         """Return starts of rows and columns of at least so many diagonal blocks."""
         known = self._remembered.get("stacked")
-        if known is None or len(known[1]) < points * self.size:
+        if known is None or len(known[0]) <= points * self.shape[0]:
             block = np.arange(points)[:, None]
             starts = (self.starts[:-1] + block * self.size).reshape(-1)
             columns = (self.columns + block * self.shape[1]).reshape(-1)
