@@ -19,7 +19,7 @@ FLAT = 1e-3  # curvature in these units that counts as none
 LENGTHS = (0.1, 0.3, 0.6, 1.0, 1.5, 3.0, 8.0)  # of a Newton step, tried in one batch
 SIDEWAYS = (-3.0, -0.6, 0.6, 3.0)  # steps along the direction of most positive curvature
 LARGEST_MOVE = 4.0  # of a step, in units
-CLOSE = 1e-5  # nats left to gain
+CLOSE, NEAR = 1e-5, 1e-2  # nats left to gain, the latter if no step gains any: rounding
 FARTHEST = 40.0  # from the start, in largest units
 AROUND = (-6.0, -3.0, -1.5, 1.5, 3.0, 6.0)  # where to look if the density fails at the start
 SHRINKS = 6
@@ -66,13 +66,14 @@ def find_mode(evaluate: Evaluate, start: np.ndarray) -> Mode:
         candidates = point + _steps(there) @ there.units.T
         values = finite(evaluate, candidates)
         gain = float(np.max(values)) - value
-        if _is_mode(there):
+        if _left(there) < (CLOSE if gain > 0 else NEAR):
             return _at_mode(evaluate, point, _natural_units(there))
-        if gain <= 0.1 * CLOSE and _is_flat(there):
+        is_level = gain <= 0.1 * CLOSE and _is_flat(there)
+        if is_level and np.linalg.norm(_flattest(there)) > LARGEST_UNIT / 2:
             raise _no_mode(begin, point, _flattest(there))
         if gain > 0:
             point, value = candidates[np.argmax(values)], float(np.max(values))
-        units = _natural_units(there) if gain > 0 else 0.3 * there.units
+        units = _natural_units(there) if gain > 0 or is_level else 0.3 * there.units
         if np.linalg.norm(point - begin) > FARTHEST * max(1.0, float(np.linalg.norm(units, 2))):
             raise _no_mode(begin, point, point - begin)
     return _at_mode(evaluate, point, units)
@@ -157,12 +158,12 @@ def _is_flat(there: Derivatives) -> bool:
     return bool(np.linalg.eigvalsh(there.hessian)[-1] > -FLAT)
 
 
-def _is_mode(there: Derivatives) -> bool:
-    """Whether the quadratic model is concave and promises nothing more."""
+def _left(there: Derivatives) -> float:
+    """Return how many nats the quadratic model promises, infinite unless it is concave."""
     curvatures, vectors = np.linalg.eigh(there.hessian)
     if curvatures[-1] > -FLAT:
-        return False
-    return bool(0.5 * np.sum((vectors.T @ there.gradient) ** 2 / -curvatures) < CLOSE)
+        return np.inf
+    return float(0.5 * np.sum((vectors.T @ there.gradient) ** 2 / -curvatures))
 
 
 def _flattest(there: Derivatives) -> np.ndarray:
