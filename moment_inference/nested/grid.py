@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,6 +16,7 @@ from moment_inference.nested.exploration.mode import Evaluate, find_mode
 from moment_inference.nested.exploration.surface import Surface, Table, marginal_table
 
 MOST = 5  # hyperparameters
+ROUGH = 0.02  # nats of predicted error that a composite design may have
 APART = 0.5  # standard deviations between two maxima
 
 
@@ -101,27 +103,33 @@ class Grid:
         return replace(self, log_density=corrected)
 
 
-def explore(evaluate: Evaluate, start: np.ndarray) -> Grid:
+def explore(evaluate: Evaluate, start: np.ndarray, refine: bool = True) -> Grid:
     """Lay a grid over a log density of one to five hyperparameters.
 
     ``evaluate`` takes points [g, h] to log densities [g], unnormalised, not finite where it fails;
     it is called with many points at once. ``start`` [h] is where the search for the mode begins.
     One hyperparameter has 41 equispaced points between the places where the density is 8 nats below
     its best, two have 11 by 11 along the eigenvectors of the Hessian at the mode, more a central
-    composite design; the grid grows where its edge has mass. Raises NoMode where the density has no
-    maximum, ValueError where it is finite nowhere near the start.
+    composite design of 45, 73 or 113; the grid grows where its edge has mass. With ``refine``
+    three, whose composite design predicts an error of the log evidence above .02, have a lattice
+    of some hundreds. Raises NoMode where the density has no maximum, ValueError where it is finite
+    nowhere near the start.
     """
     start = np.atleast_1d(np.asarray(start, dtype=float))
     if not 1 <= len(start) <= MOST:
         raise ValueError(f"a grid has 1 to {MOST} hyperparameters, not {len(start)}")
     extent = find_extent(evaluate, start)
-    design: Lattice | Composite
-    if len(start) > 2:
-        design, values = build_composite(evaluate, extent)
-    else:
-        design, values = build_lattice(evaluate, extent)
-    grid = Grid(design.points, values, extent, design)
+    build = build_lattice if len(start) < 3 else build_composite
+    grid = _built(build, evaluate, extent)
+    if refine and len(start) == 3 and grid.evidence_error > ROUGH:
+        grid = _built(build_lattice, evaluate, extent)
     return replace(grid, false_peaks=_false_peaks(evaluate, grid))
+
+
+def _built(build: Callable, evaluate: Evaluate, extent: Extent) -> Grid:
+    """Return the grid of a design."""
+    design, values = build(evaluate, extent)
+    return Grid(design.points, values, extent, design)
 
 
 def _false_peaks(evaluate: Evaluate, grid: Grid) -> int:

@@ -145,7 +145,7 @@ def test_corrections_are_not_trusted_far_out():
 @pytest.mark.parametrize("size", [3, 4, 5])
 def test_composite_designs_are_near(size):
     shapes, mixing = [3, 6, 20, 10, 5][:size], np.eye(size) + 0.2 * np.tri(size, k=-1)
-    grid = explore(log_gammas(shapes, mixing), np.ones(size))
+    grid = explore(log_gammas(shapes, mixing), np.ones(size), refine=False)
     assert len(grid.points) == 1 + 8 * size + 2 * size * (size - 1) + 2**size
     error = grid.log_evidence - evidence_of_log_gammas(shapes, mixing)
     assert abs(error) < 0.02
@@ -154,6 +154,21 @@ def test_composite_designs_are_near(size):
     mean, back = grid.weights @ grid.points, np.linalg.inv(mixing)
     assert (grid.weights >= 0).all()
     np.testing.assert_allclose(mean, back @ logs, atol=0.03)
+
+
+def test_three_have_a_lattice_where_the_design_is_too_rough():
+    shapes, mixing = [2, 5, 9], np.eye(3) + 0.4 * np.tri(3, k=-1)
+    evaluate = log_gammas(shapes, mixing)
+    assert explore(evaluate, np.ones(3), refine=False).evidence_error > 0.02
+    grid = explore(evaluate, np.ones(3))
+    assert 300 < len(grid.points) < 1000
+    error = grid.log_evidence - evidence_of_log_gammas(shapes, mixing)
+    assert abs(error) < grid.evidence_error < 1e-3
+    logs = digamma(shapes) - np.log(shapes)
+    np.testing.assert_allclose(grid.weights @ grid.points, np.linalg.solve(mixing, logs), atol=2e-3)
+    one = log_gammas(shapes[:1], [[1]])  # the first is alone in its row of the mixing matrix
+    _, marginals = by_quadrature(one, [-9], [9], 8001)
+    assert total_variation(grid.marginal(0), *marginals[0]) < 1e-3
 
 
 def test_a_composite_design_is_exact_without_interactions():

@@ -55,6 +55,17 @@ def test_a_batch_holds_all_points_of_a_step():
     assert min(sizes[:-1]) >= 9
 
 
+def test_rounding_does_not_mislead():
+    generator = np.random.default_rng(0)
+
+    def rounded(points):
+        return gaussian(points) + 1e-5 * generator.normal(size=len(points))
+
+    mode = find_mode(rounded, np.array([-5.0, 5.0]))
+    np.testing.assert_allclose(mode.axes @ mode.axes.T, [[1, 0.9], [0.9, 1]], rtol=0.05)
+    assert np.abs(np.linalg.solve(mode.axes, mode.point - [3, -2])).max() < 0.1
+
+
 def test_points_where_the_density_fails_are_avoided():
     def of_positive(points):
         x = np.where(points[:, 0] > 0, points[:, 0], 1.0)

@@ -1,4 +1,4 @@
-"""Equispaced points along the axes of one or two hyperparameters, and the spline through them."""
+"""Equispaced points along the axes of one to three hyperparameters, and the spline through them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from moment_inference.nested.exploration.mode import Evaluate, finite
 from moment_inference.nested.exploration.surface import SHALLOW, compressed, find_hills
 
 COUNTS = {1: 41, 2: 11}  # points an axis
-FINE = {1: 401, 2: 81}  # the same of the spline's table
+SPACING, LEAST, MOST = 1.1, 9, 17  # of three hyperparameters: standard deviations, points an axis
+FINE = {1: 401, 2: 81, 3: 41}  # the same of the spline's table
 EDGE = 1e-4  # share of the mass beyond an edge that makes the lattice grow
-GROWTH, ROUNDS = {1: 4, 2: 1}, 40  # levels a round, rounds
+GROWTH, ROUNDS = {1: 4, 2: 1, 3: 1}, 40  # levels a round, rounds
 MARGIN = 2.0  # nats beyond DEPTH to which the neighbours of nodes are evaluated
-MOST_POINTS = 300  # beyond which spacings are not halved
+MOST_POINTS = {2: 300, 3: 600}  # beyond which spacings are not halved
 COARSE, REFINEMENTS = 5e-4, 3  # error of the log evidence at which spacings are halved, times
 
 
@@ -98,18 +99,23 @@ class Lattice:
 def build_lattice(evaluate: Evaluate, extent: Extent) -> tuple[Lattice, np.ndarray]:
     """Return a lattice over an extent, grown where its edge has mass, and log densities [g]."""
     size = len(extent.reach)
-    levels = [np.linspace(-left, right, COUNTS[size]) for left, right in extent.reach]
+    levels = [np.linspace(-left, right, _count(size, left + right)) for left, right in extent.reach]
     begin = Lattice(extent.mode.point, extent.mode.axes, levels, np.arange(0))
     step = slice(None, None, 2 if size > 1 else 1)  # first every other node
     first = begin.numbers[(step,) * size].ravel()
     lattice, values = _with_nodes(evaluate, begin, np.zeros(0), first)
     lattice, values = _flooded(evaluate, lattice, values)
     for _ in range(REFINEMENTS if size > 1 else 0):
-        if lattice.surface(values).spacing_error < COARSE or len(values) > MOST_POINTS:
+        if lattice.surface(values).spacing_error < COARSE or len(values) > MOST_POINTS[size]:
             break
         lattice = lattice.refined(_coarsest(lattice, values))
         lattice, values = _flooded(evaluate, lattice, values)
     return lattice, values
+
+
+def _count(size: int, width: float) -> int:
+    """Return the number of levels over a width in standard deviations."""
+    return COUNTS[size] if size in COUNTS else int(np.clip(width / SPACING + 1, LEAST, MOST))
 
 
 def _flooded(
@@ -193,13 +199,24 @@ class LatticeSurface:
 
     @cached_property
     def _spline(self) -> NdBSpline:
-        """The spline through compressed nats below the best; where none is known, the nearest."""
+        """The spline of degree five through compressed nats below the best."""
+        knots, coefficients = [], self._drops
+        for axis, level in enumerate(self.lattice.levels):
+            spline = make_interp_spline(level, coefficients, k=5, axis=axis)
+            knots.append(spline.t)
+            coefficients = np.moveaxis(spline.c, 0, axis)
+        return NdBSpline(tuple(knots), coefficients, 5)
+
+    @cached_property
+    def _drops(self) -> np.ndarray:
+        """Compressed nats below the best on all nodes; where none are known, from the nearest."""
         drops = self.lattice.spread(self.best - self.values, np.inf)
         unknown = ~np.isfinite(drops)
-        nearest = distance_transform_edt(unknown, return_distances=False, return_indices=True)
-        distances = distance_transform_edt(unknown)
+        if not unknown.any():
+            return compressed(drops)
+        distances, nearest = distance_transform_edt(unknown, return_indices=True)
         filled = np.maximum(drops[tuple(nearest)], DEPTH) + 4 * distances
-        return _tensor_spline(self.lattice.levels, compressed(np.where(unknown, filled, drops)))
+        return compressed(np.where(unknown, filled, drops))
 
     def log_density(self, coordinates: np.ndarray) -> np.ndarray:
         """Return log densities [n] at coordinates [n, h]."""
@@ -214,8 +231,10 @@ class LatticeSurface:
         count = FINE[len(self.origin)]
         levels = [np.linspace(level[0], level[-1], count) for level in self.lattice.levels]
         fine = Lattice(self.origin, self.axes, levels, np.arange(count ** len(levels)))
-        coordinates = fine.coordinates
-        return coordinates, self.log_density(coordinates), fine.log_cell
+        drops = self._drops
+        for axis, (level, places) in enumerate(zip(self.lattice.levels, levels, strict=True)):
+            drops = make_interp_spline(level, drops, k=5, axis=axis)(places)
+        return fine.coordinates, self.best - drops.ravel(), fine.log_cell
 
     @property
     def spacing_error(self) -> float:
@@ -242,13 +261,3 @@ def tail(masses: np.ndarray) -> float:
         return 0.0
     quotient = masses[0] / max(masses[1], 1e-300)
     return float(masses[0] * quotient / (1 - quotient)) if quotient < 1 else 1.0
-
-
-def _tensor_spline(levels: list[np.ndarray], values: np.ndarray) -> NdBSpline:
-    """Return a spline of degree five through values on a lattice."""
-    knots, coefficients = [], values
-    for axis, level in enumerate(levels):
-        spline = make_interp_spline(level, coefficients, k=5, axis=axis)
-        knots.append(spline.t)
-        coefficients = np.moveaxis(spline.c, 0, axis)
-    return NdBSpline(tuple(knots), coefficients, 5)

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.interpolate import make_interp_spline
-from scipy.ndimage import label, minimum_position
+from scipy.ndimage import label, maximum_filter, minimum_position
 from scipy.special import logsumexp
 
 SHALLOW = 12.0  # nats below the best up to which values are kept as they are
@@ -158,6 +158,9 @@ def find_hills(values: np.ndarray) -> list[int]:
     """
     drops = values.max() - values
     best = [int(np.argmin(drops))]
+    tops = (maximum_filter(values, 3, mode="nearest") == values) & (drops < DEPTH_OF_MODES)
+    if np.count_nonzero(tops) == 1:
+        return best
     neighbours = np.ones((3,) * values.ndim)
     for level in np.arange(PROMINENCE, DEPTH_OF_MODES, PROMINENCE / 2):
         labels, count = label(drops <= level, neighbours)
