@@ -109,6 +109,9 @@ def test_a_sum_has_the_union_of_patterns():
     one, other = random_matrix(seed=0), random_matrix(1, seed=1)
     np.testing.assert_allclose((one + other).dense(), one.dense() + other.dense(), atol=1e-15)
     assert (one + other).pattern is (one + other).pattern
+    whole = random_matrix(share=1.1, seed=2)
+    for first, second in ((one, whole), (whole, one), (one, one)):
+        np.testing.assert_allclose((first + second).dense(), first.dense() + second.dense())
 
 
 def test_sums_of_other_shapes_are_refused():

@@ -25,19 +25,19 @@ class Factors(ABC):
     log_determinant: np.ndarray
 
     @abstractmethod
-    def forward(self, right: np.ndarray) -> np.ndarray:
-        """Return L⁻¹ b, [g, d, k], in the order of elimination that ``backward`` takes.
+    def solve_columns(self, right: np.ndarray) -> np.ndarray:
+        """Return M⁻¹ b, [g, d, k].
 
         Args:
             right: b, [g, d, k].
         """
 
     @abstractmethod
-    def backward(self, right: np.ndarray) -> np.ndarray:
-        """Return L⁻ᵀ z, [g, d, k].
+    def draws(self, noise: np.ndarray) -> np.ndarray:
+        """Return L⁻ᵀ z: draws from N(0, M⁻¹), [g, d, k].
 
         Args:
-            right: z, [g, d, k].
+            noise: z, standard normal, [g, d, k].
         """
 
     @abstractmethod
@@ -58,15 +58,7 @@ class Factors(ABC):
             right: b, [g, d] or [g, d, k].
         """
         columns = right if right.ndim == 3 else right[:, :, None]
-        return self.backward(self.forward(columns)).reshape(-1, *right.shape[1:])
-
-    def draws(self, noise: np.ndarray) -> np.ndarray:
-        """Return draws from N(0, M⁻¹), [g, d, k].
-
-        Args:
-            noise: standard normal, [g, d, k].
-        """
-        return self.backward(noise)
+        return self.solve_columns(columns).reshape(-1, *right.shape[1:])
 
     def variances(self, matrix: Sparse) -> np.ndarray:
         """Return diag(A M⁻¹ Aᵀ), [g, n], by entries of the inverse.

@@ -46,19 +46,22 @@ class BorderedFactors(Factors):
         """The number of coordinates, d."""
         return len(self._places.is_border)
 
-    def forward(self, right: np.ndarray) -> np.ndarray:
-        """Return L⁻¹ b, [g, d, k]."""
+    def solve_columns(self, right: np.ndarray) -> np.ndarray:
+        """Return M⁻¹ b, [g, d, k]."""
         inner, border = self._split(right)
         inner = self._by_band(Band.forward, inner)
         border = self._border @ (border - np.swapaxes(self._coupling, 1, 2) @ inner)
-        return self._joined(inner, border)
+        return self._backward(inner, border)
 
-    def backward(self, right: np.ndarray) -> np.ndarray:
+    def draws(self, noise: np.ndarray) -> np.ndarray:
         """Return L⁻ᵀ z, [g, d, k]."""
-        inner, border = self._split(right)
+        return self._backward(*self._split(noise))
+
+    def _backward(self, inner: np.ndarray, border: np.ndarray) -> np.ndarray:
         border = np.swapaxes(self._border, 1, 2) @ border
-        inner = self._by_band(Band.backward, inner - self._coupling @ border)
-        return self._joined(inner, border)
+        if border.shape[1]:
+            inner = inner - self._coupling @ border
+        return self._joined(self._by_band(Band.backward, inner), border)
 
     def inverse_at(self, pattern: Pattern) -> np.ndarray:
         """Return entries of M⁻¹, [g, e]."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack
@@ -33,13 +34,13 @@ class DenseFactors(Factors):
         """The number of coordinates, d."""
         return self._lower.shape[1]
 
-    def forward(self, right: np.ndarray) -> np.ndarray:
-        """Return L⁻¹ b, [g, d, k]."""
-        return self._solved(right, is_transposed=True)
+    def solve_columns(self, right: np.ndarray) -> np.ndarray:
+        """Return M⁻¹ b, [g, d, k]."""
+        return self._by_point(lapack.dpotrs, right)
 
-    def backward(self, right: np.ndarray) -> np.ndarray:
+    def draws(self, noise: np.ndarray) -> np.ndarray:
         """Return L⁻ᵀ z, [g, d, k]."""
-        return self._solved(right, is_transposed=False)
+        return self._by_point(lapack.dtrtrs, noise)
 
     def inverse_at(self, pattern: Pattern) -> np.ndarray:
         """Return entries of M⁻¹, [g, e]."""
@@ -48,11 +49,12 @@ class DenseFactors(Factors):
             at_point[:] = inverse.reshape(-1)[pattern.keys]
         return entries
 
-    def _solved(self, right: np.ndarray, *, is_transposed: bool) -> np.ndarray:
+    def _by_point(self, solve: Callable[..., Any], right: np.ndarray) -> np.ndarray:
+        """Return what a routine of LAPACK makes of Lᵀ and columns."""
         solved = np.empty((len(self._lower), *right.shape[1:]))
         right = np.broadcast_to(right, solved.shape)
         for result, factor, at_point in zip(solved, self._lower, right, strict=True):
-            result[:] = lapack.dtrtrs(factor.T, at_point, lower=0, trans=int(is_transposed))[0]
+            result[:] = solve(factor.T, at_point, lower=0)[0]
         return solved
 
     def _each_inverse(self) -> Iterator[np.ndarray]:

@@ -88,9 +88,13 @@ class Sparse:
         if self.shape != other.shape:
             raise ValueError(f"matrices {self.shape} and {other.shape} have no sum")
         union = self.pattern.union(other.pattern)
+        first, second = (other, self) if union is other.pattern else (self, other)
         sums = np.zeros((max(len(self.values), len(other.values)), union.size))
-        for term in (self, other):
-            sums[:, union.places(term.pattern)] += term.values
+        if union is first.pattern:
+            sums[:] = first.values
+        else:
+            sums[:, union.places(first.pattern)] = first.values
+        sums[:, union.places(second.pattern)] += second.values
         return Sparse(union, sums)
 
     def dense(self) -> np.ndarray:
