@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit, gammaln, logsumexp, ndtr
 
-NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
 UNIT = np.log(2 * np.pi)
+ENOUGH, TURNS = 1e-4, 100  # the ELBO's error is of second order; far out it may be given up
 ORDERS = 9  # of Hermite polynomials in the density of an element
 
 
@@ -117,7 +118,7 @@ def fitted(given, start=None):
     if start is not None:
         mean = start.mean
         variance = ((predictor @ start.covariance) * predictor).sum(1)
-    for turn in range(300):
+    for turn in range(TURNS):
         value, slope, curvature = given.likelihood.expected(predictor @ mean, variance)
         covariance = np.linalg.inv(precision + predictor.T @ (curvature[:, None] * predictor))
         step = covariance @ (predictor.T @ slope - precision @ mean)
@@ -125,7 +126,7 @@ def fitted(given, start=None):
         if not (np.isfinite(step).all() and np.diag(covariance).min() > 0):
             raise RuntimeError("no Gaussian")
         change = np.abs(step / np.sqrt(np.diag(covariance))).max()
-        if change < 1e-7 and np.allclose(variance, found, 1e-7):
+        if change < ENOUGH and np.allclose(variance, found, ENOUGH):
             break
         variance = renewed(variance, found, turn)
         mean = mean + step * min(1.0, 2.0 / np.abs(predictor @ step).max())
@@ -139,7 +140,8 @@ def fitted(given, start=None):
 
 def renewed(variance, found, turn):
     """Variances of predictors for the next turn: far out, whole steps would go back and forth."""
-    share = next(part for last, part in ((10, 1), (40, 0.5), (90, 0.25), (300, 0.1)) if turn < last)
+    shares = (10, 1.0), (30, 0.5), (60, 0.25), (TURNS, 0.1)
+    share = next(share for last, share in shares if turn < last)
     return variance ** (1 - share) * found**share
 
 

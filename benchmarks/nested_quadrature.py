@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import nested_gaussians as gaussians
 import numpy as np
+from nested_gaussians import ENOUGH, TURNS
 from scipy.special import logsumexp, softmax
 
-COEFFICIENTS, LOCALS = 9, 32  # nodes of each
+COEFFICIENTS, LOCALS = 7, 32  # nodes of each
 ORDERS = 13  # of Hermite polynomials in the density of an element
 CENTRES, SHARES = np.polynomial.hermite_e.hermegauss(LOCALS)
 
@@ -64,7 +65,7 @@ def fitted(given, start=None):
     variance = np.full(x.shape, 0.1)
     if start is not None:
         coefficients, effects, variance = start.coefficients, start.effects, start.predictors
-    for turn in range(300):
+    for turn in range(TURNS):
         predictor = coefficients[0] + coefficients[1] * x + effects[:, None]
         value, slope, curvature = given.likelihood.expected(predictor, variance)
         arrow = factored(given, coefficients, effects, curvature)
@@ -75,7 +76,7 @@ def fitted(given, start=None):
         second = (local - sides @ first) / inner
         moves = first[0] + first[1] * x + second[:, None]
         change = np.abs(moves / np.sqrt(arrow.predictors)).max()
-        if change < 1e-7 and np.allclose(variance, arrow.predictors, 1e-7):
+        if change < ENOUGH and np.allclose(variance, arrow.predictors, ENOUGH):
             break
         variance = gaussians.renewed(variance, arrow.predictors, turn)
         share = min(1.0, 2.0 / np.abs(moves).max())

@@ -24,12 +24,15 @@ from nested_models import MODELS
 from scipy.interpolate import CubicSpline
 from scipy.special import logsumexp
 
-COARSE, ROUNDS, FINE = 13, 3, {1: 81, 2: 25}  # points in a direction, by the number of them
+COARSE, ROUNDS, FINE = 11, 3, {1: 61, 2: 25}  # points in a direction, by the number of them
 FAR = 14.0  # nats below the best point, where the grid ends
-NEAR = {1: 14.0, 2: 10.0}  # nats below it, beyond which the ELBO is enough
-COMMON, OWN = 10_000, 1000  # pairs of draws of all points, and of each point for latent elements
+NEAR = {1: 14.0, 2: 9.0}  # nats below it, beyond which the ELBO is enough
+COMMON = 4000, 16_000  # pairs of draws of all points
+OWN = 500  # of each point, for latent elements
 TABLE = 61  # points of the densities of latent elements
 STEPS = 201  # points of the densities of hyperparameters, of which every second is listed
+FEWEST = 2000  # effective draws of a point; where there are less, the larger number is used
+LEAST = 50.0  # nats below it, where no Gaussian was found
 SAME = 1e-6  # spread of weights where the Gaussian is the posterior, and two pairs are enough
 EDGE = 6.0  # of the tables, in standard deviations
 
@@ -59,14 +62,18 @@ def reference(name):
     known = described(name, case)
     places = [known.places[site] + (place or 0) for _, site, place in case.listed()]
     axes, best = narrowed(known)
-    parts = points(known, axes, best, places)
-    logs = parts["logs"].reshape(-1, *map(len, axes))
+    for pairs in COMMON:
+        parts = points(known, axes, best, places, pairs)
+        logs = parts["logs"].reshape(-1, *map(len, axes))
+        weights = np.exp(logs[0] - logsumexp(logs[0])).ravel()
+        least = int(parts["effective"][weights > 1e-3 * weights.max()].min())
+        if parts["method"] != "importance sampling" or least >= FEWEST:
+            break
     spacing = [np.log(axis[1] - axis[0]) for axis in axes]
     evidence = [float(logsumexp(part) + sum(spacing)) for part in logs]
-    weights = np.exp(logs[0] - logsumexp(logs[0])).ravel()
     elements = of_elements(parts, weights, [title for title, *_ in case.listed()])
     return {
-        **quality(parts, weights, logs, evidence, case.over),
+        **quality(parts, pairs, least, logs, evidence, case.over),
         "log evidence": round(evidence[0], 5),
         "grid": [len(axis) for axis in axes],
         "share of weight at the edge": float(f"{at_the_edge(weights.reshape(logs[0].shape)):.2g}"),
@@ -75,13 +82,13 @@ def reference(name):
     }
 
 
-def quality(parts, weights, logs, evidence, names):
+def quality(parts, pairs, least, logs, evidence, names):
     """By what method, and of draws what their halves find, whose mean differs half as much."""
-    least = int(parts["effective"][weights > 1e-3 * weights.max()].min())
     if parts["method"] != "importance sampling":
         return {"method": parts["method"]}
     return {
         "method": parts["method"],
+        "draws": 2 * pairs,
         "effective draws": least,
         "log evidence of halves": [round(part, 5) for part in evidence[1:]],
         "total variation between halves": between(logs, names),
@@ -122,23 +129,26 @@ def at(known, point, start=None):
     return found.elbo + prior, found, given, prior
 
 
-def points(known, axes, best, places):
+def points(known, axes, best, places, pairs):
     """Log densities by all draws and by halves, and what makes densities of elements."""
     random = np.random.default_rng(60)
     common, found, rows, method = None, None, [], "importance sampling"
     for point in itertools.product(*axes):
         value, found, given, prior = at(known, point, found)
-        if value < best - NEAR[len(axes)]:
-            rows.append(None if found is None else value)
+        if found is None:
+            rows.append((np.full(3, best - LEAST), 0, None, None, None))
             continue
         centre = found.mean[places], found.deviations[places]
+        if value < best - NEAR[len(axes)]:
+            rows.append((np.full(3, value), 0, *centre, None))
+            continue
         if isinstance(given, quadrature.Groups):
             method = "cubature"
             total, shape = quadrature.integrated(given, found, places)
             rows.append((np.full(3, total + prior), 0, *centre, shape))
             continue
         if common is None:
-            common = random.normal(size=(COMMON, len(found.mean)))
+            common = random.normal(size=(pairs, len(found.mean)))
         weights, _ = gaussians.log_weights(given, found, common)
         logs, effective = gaussians.evidences(weights)
         if np.ptp(weights) < SAME:
@@ -160,16 +170,17 @@ def of_draws(given, found, draws, places):
 
 
 def gathered(rows, method):
-    """Arrays with an axis of points; those far below the best weigh nothing in elements."""
-    full = next(row for row in rows if isinstance(row, tuple))
-    parts = []
-    for row in rows:
-        if not isinstance(row, tuple):
-            value = -np.inf if row is None else row
-            row = np.full(3, value), 0, *[part * 0 + 1.0 for part in full[2:]]
-        parts.append(row)
+    """Arrays with an axis of points; those far below the best have their Gaussians."""
+    means, deviations, shapes = next(row[2:] for row in rows if row[4] is not None)
+    plain = np.zeros_like(shapes)
+    plain[:, 0] = 1.0
+    others = None, None, means, deviations, plain  # where there is no Gaussian, nothing weighs
     names = "logs", "effective", "means", "deviations", "shapes"
-    arrays = dict(zip(names, (np.stack(part) for part in zip(*parts, strict=True)), strict=True))
+    columns = [
+        np.stack([other if part is None else part for part in column])
+        for column, other in zip(zip(*rows, strict=True), others, strict=True)
+    ]
+    arrays = dict(zip(names, columns, strict=True))
     return arrays | {"logs": arrays["logs"].T, "method": method}
 
 
