@@ -297,7 +297,8 @@ class MixtureMarginal(Marginal):
         with np.errstate(invalid="ignore", divide="ignore"):
             places = np.asarray(self.transform.inverse(np.asarray(x, dtype=float)))
         lowest = self.transform.forward(np.asarray(-np.inf))
-        places = np.where(np.isnan(places), np.where(x <= lowest, -np.inf, np.inf), places)
+        outside = np.where(x <= lowest, -np.inf, np.where(np.isnan(x), np.nan, np.inf))
+        places = np.where(np.isnan(places), outside, places)
         return self._by_rows(places, self._cumulative)
 
     def _density(self, places: np.ndarray, elements: slice) -> np.ndarray:

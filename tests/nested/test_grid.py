@@ -98,6 +98,28 @@ def test_two_modes_are_flagged(size):
     assert total_variation(grid.marginal(0), *marginals[0]) < 2e-3
 
 
+def test_a_better_mode_along_an_axis_is_the_one():
+    """From the lower of two modes the sweep meets the higher one."""
+    grid = explore(two_modes, np.array([2.5]))
+    assert grid.mode[0] == pytest.approx(-2, abs=1e-2)
+
+
+def test_a_funnel_with_two_modes_is_flagged():
+    """The log scale of one effect with a heavy-tailed likelihood far from zero: either explains."""
+
+    def funnel(points):
+        scale = np.exp(points[:, 0])
+        far = -0.5 * np.log(scale**2 + 1) - 0.5 * 12**2 / (scale**2 + 1)
+        return np.logaddexp(far, -5.0) - 0.5 * ((points[:, 0] + 2) / 2.5) ** 2
+
+    values = funnel(np.linspace(-15, 12, 2001)[:, None])
+    assert np.count_nonzero((values[1:-1] > values[:-2]) & (values[1:-1] > values[2:])) == 2
+    grid = explore(funnel, np.array([0.0]))
+    evidence, _ = by_quadrature(funnel, [-15], [12], 8001)
+    assert grid.has_two_modes
+    assert grid.log_evidence == pytest.approx(evidence, abs=2e-4)
+
+
 def test_a_curved_ridge_has_one_mode():
     def narrow(points):
         x, y = points.T

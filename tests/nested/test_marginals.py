@@ -218,6 +218,7 @@ def test_a_scalar_site_and_a_single_point():
     assert marginal.cdf(np.array([2.0, 5.0])) == pytest.approx([0.5, stats.norm.cdf(1)])
     assert marginal.quantile(0.975) == pytest.approx(2 + 3 * stats.norm.ppf(0.975))
     assert marginal.sample(np.random.default_rng(0), 3).shape == (3,)
+    np.testing.assert_array_equal(marginal.cdf(np.array([-np.inf, np.inf, np.nan])), [0, 1, np.nan])
 
 
 def test_large_sites_go_block_by_block(monkeypatch):

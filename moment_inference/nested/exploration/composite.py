@@ -3,7 +3,7 @@
 The fit is ``f(z) = f(0) + sum_k f_k(z_k) + sum_kl f_kl + sum_klm f_klm``: a spline along each
 axis, the four products of first and second powers for each pair, which its four corners determine,
 and one product for each triple, by least squares at the corners of the cube. Exact to 1e-4 in total
-variation without interactions in these axes; mixed logs of Gammas (shapes 3 to 20): .003 to .009;
+variation without interactions in these axes; mixed logs of Gammas (shapes 3 to 20): .004 to .010;
 curved or with long tails: .02 to .07. The predicted error of the evidence tells them apart.
 """
 

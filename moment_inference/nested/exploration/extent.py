@@ -31,13 +31,14 @@ class Extent(NamedTuple):
 def find_extent(evaluate: Evaluate, start: np.ndarray) -> Extent:
     """Return mode and box; where a sweep along the axes meets a better point, begin there anew."""
     mode = find_mode(evaluate, start)
+    drops = _sweep(evaluate, mode, DISTANCES)
     for _ in range(LOOKS):
-        drops = _sweep(evaluate, mode, DISTANCES)
         best = np.unravel_index(np.argmin(drops), drops.shape)
         if drops[best] > -BETTER:
             break
         step = DISTANCES[best[2]] * (-1, 1)[best[1]] * mode.axes[:, best[0]]
         mode = find_mode(evaluate, mode.point + step)
+        drops = _sweep(evaluate, mode, DISTANCES)
     return Extent(mode, _reach(evaluate, mode, drops), _crossing(DISTANCES, drops, 2.0) / 2)
 
 
@@ -71,7 +72,7 @@ def _crossing(distances: np.ndarray, drops: np.ndarray, depth: float) -> np.ndar
         if last == len(distances) - 1:
             reach[place] = distances[-1]
             continue
-        left, right = (distances[last], drops[place][last]) if last >= 0 else (0.0, 0.0), None
+        left = (distances[last], drops[place][last]) if last >= 0 else (0.0, 0.0)
         right = distances[last + 1], drops[place][last + 1]
         reach[place] = _interpolated(left, right, depth)
     return reach

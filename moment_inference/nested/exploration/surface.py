@@ -10,8 +10,8 @@ from scipy.ndimage import label, maximum_filter, minimum_position
 from scipy.special import logsumexp
 
 SHALLOW = 12.0  # nats below the best up to which values are kept as they are
-SLICE_POINTS = {1: 1, 2: 121, 3: 25, 4: 15, 5: 11}  # a direction across the marginal's own
-TABLE_POINTS = {1: 401, 2: 161, 3: 61, 4: 61, 5: 61}  # along it
+SLICE_POINTS = {1: 1, 2: 121, 3: 25, 4: 13, 5: 9}  # a direction across the marginal's own
+TABLE_POINTS = {1: 401, 2: 161, 3: 61, 4: 41, 5: 41}  # along it
 CHUNK = 200_000  # evaluations at once
 FINE = 401  # points of a finished table
 DEPTH_OF_MODES = 8.0  # nats below the best at which another maximum no longer matters
