@@ -28,7 +28,7 @@ COARSE, ROUNDS, FINE = 11, 3, {1: 61, 2: 25}  # points in a direction, by the nu
 FAR = 14.0  # nats below the best point, where the grid ends
 NEAR = {1: 14.0, 2: 9.0}  # nats below it, beyond which the ELBO is enough
 COMMON = 4000, 16_000  # pairs of draws of all points
-OWN = 500  # of each point, for latent elements
+OWN = {1: 4000, 2: 500}  # of each point, for latent elements
 TABLE = 61  # points of the densities of latent elements
 STEPS = 201  # points of the densities of hyperparameters, of which every second is listed
 FEWEST = 2000  # effective draws of a point; where there are less, the larger number is used
@@ -154,7 +154,7 @@ def points(known, axes, best, places, pairs):
         if np.ptp(weights) < SAME:
             common, own, method = common[:2], common[:2], "exact"
         else:
-            own = random.normal(size=(OWN, len(found.mean)))
+            own = random.normal(size=(OWN[len(axes)], len(found.mean)))
         shape = of_draws(given, found, own, places)
         rows.append((logs + prior, round(effective), *centre, shape))
     return gathered(rows, method)
@@ -215,12 +215,12 @@ def of_hyperparameters(known, axes, logs):
         fine = np.linspace(axes[place][0], axes[place][-1], STEPS)
         density = np.exp(curve(fine))
         density /= density.sum() * (fine[1] - fine[0])
-        below = np.cumsum(density) - 0.5 * (density + density[0])  # by trapezoids
+        below = CubicSpline(fine, density).antiderivative()(fine)
         found[name] = {
             "scale": part.scale,
             "points": listed(fine[::2]),
             "density": listed(density[::2]),
-            "cdf": shares(below[::2] * (fine[1] - fine[0])),
+            "cdf": shares(below[::2]),
         }
     return found
 

@@ -17,6 +17,7 @@ import experiments_convolutional
 import experiments_covariance
 import experiments_dependence
 import experiments_joint
+import experiments_nested
 import experiments_peers
 import experiments_pruning
 import experiments_vbp
@@ -27,7 +28,7 @@ from scipy.stats import chisquare
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "experiments"
 OWN = ("dropout", "tridiagonal", "vbp", "nuts", "on_gpu", "pruning", "dependence", "covariances")
-OWN += ("held_draws",)
+OWN += ("held_draws", "nested")
 PAGES = (
     *(FOLDER / f"{name}.md" for name in (*OWN, "backward_covariance", "convolutional_nets")),
     *(DOCS / f"{name}.md" for name in ("accuracy", "benchmarks", "coming_from", "index", "maths")),
@@ -275,7 +276,7 @@ TABLES = {
     "GPU, times": gpu_times,
 }
 _OTHERS = experiments_accuracy, experiments_attacks, experiments_convolutional
-_OTHERS += experiments_covariance, experiments_dependence, experiments_joint
+_OTHERS += experiments_covariance, experiments_dependence, experiments_joint, experiments_nested
 _OTHERS += experiments_peers, experiments_pruning, experiments_vbp
 for _title, _make in (row for module in _OTHERS for row in module.TABLES.items()):
     TABLES[_title] = lambda make=_make: make(lambda name: read(name))
