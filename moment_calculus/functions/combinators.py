@@ -26,6 +26,7 @@ from moment_calculus.functions.recognition import (
     preimages_of_levels,
 )
 from moment_calculus.numerics.arrays import Array, namespace, stop_gradient
+from moment_calculus.numerics.private_apis import is_traced
 
 # ----------------------------------------------------------------------------------------
 # Bounds, knots and constants
@@ -76,10 +77,12 @@ def value_range(constant: Any) -> Range | None:
     if isinstance(constant, int | float):
         return float(constant), float(constant)
     xp = namespace(constant)
+    constant = stop_gradient(constant)  # torch warns of numbers that have one
+    if is_traced(constant):
+        return None
     try:
-        constant = stop_gradient(constant)  # torch warns of numbers that have one
         return float(xp.min(constant)), float(xp.max(constant))
-    except (RuntimeError, TypeError):  # torch and JAX: a traced array has no values
+    except RuntimeError:  # torch: a traced array has no values
         return None
 
 
