@@ -31,6 +31,9 @@ EACH = 64  # programs of each: for other shapes of data
 QUICK: dict[str, Any] = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
+    # Steps that each use the one before twice are repeated in what is fused: the slope of an
+    # epidemic of 30 steps takes minutes to compile with fusion, 2 s without.
+    "xla_disable_hlo_passes": "fusion",
 }
 if jax.__version_info__ < (0, 11):  # later releases have no other emitters
     # The others would save a second, but with this level they make slopes wrong: of log B(ms + y,
