@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from moment_calculus.functions.table import ACTIVATIONS
 COVARIANCES = ("full", "backward", "diagonal")
 CATEGORICAL_METHODS = ("points", "pairs", "tilted", "jensen", "delta", "sample")
 OF_PREDICTIONS = ("logistic", "normal", "simplified", "taylor")  # for predictions alone
+MOST_NESTED = 3  # products of dependent values in place of which nothing is drawn
 Key = TypeVar("Key")
 _REPLACEABLE_OPERATIONS: set[str] = set()  # names of operations that ask rule books for a rule
 
@@ -168,6 +170,8 @@ class Propagation:
     memory_limit: float = field(default_factory=half_of_memory)  # bytes of one covariance
     categorical_draws: int = 1  # draws of the logits, if these are sampled
     by_guide: bool = False  # whether a guide may name another covariance
+    # products of dependent values, each of another, that are taken as Gaussian; others are refused
+    nested_products: float = math.inf
 
     def __post_init__(self) -> None:
         """Raise ValueError if an option is not valid."""
@@ -193,6 +197,13 @@ class Propagation:
         """Return these options with the covariance that a guide names, if the user named none."""
         named = getattr(guide, "default_covariance", None) if self.by_guide else None
         return self if named in (None, self.covariance) else replace(self, covariance=named)
+
+    def beside_draws(self) -> Propagation:
+        """Return these options where held draws stand in for what is refused.
+
+        They are closer, and sooner there, than many approximate products.
+        """
+        return replace(self, nested_products=MOST_NESTED)
 
     @cached_property
     def is_backward(self) -> bool:

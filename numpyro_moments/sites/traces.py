@@ -164,6 +164,7 @@ def moment_traces(
 ) -> Traces:
     """Run guide and model as NumPyro's ELBOs do, with moments in place of samples."""
     propagation = propagation.of_guide(unwrapped(guide))
+    propagation = propagation.beside_draws() if holds else propagation
     messengers = partial(MomentMessenger, sample_sites=sample_sites), observing(predicting)
     program = model, guide, args, kwargs, parameters
     traced = trace_sites(*program, key, messengers, site_parts, latent_input)

@@ -190,6 +190,8 @@ def fit(
             refused. ``"held draws"`` integrates these terms, and nothing else, by draws of the
             latent sites that are held throughout (scrambled Sobol points in antithetic pairs),
             so that the loss is a smooth function for every method, linear response and check.
+            Terms of a fourth product of dependent values, each of the one before, count as
+            such: those of an epidemic by Euler steps, whose moments are approximations else.
             The number is doubled, from 256 to at most 8192, until other draws would move no
             mean by more than .1 standard deviations; ``Fit.held`` tells sites, number and
             error. With covariances in the guide it is at least four times the number of

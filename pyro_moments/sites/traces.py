@@ -104,6 +104,7 @@ def moment_traces(
 ) -> tuple[Trace, Trace]:
     """Return the traces of model and guide, in which Gaussian latent sites hold moments."""
     propagation = propagation.of_guide(poutine.unwrap(guide))
+    propagation = propagation.beside_draws() if holds else propagation
     messenger = MomentMessenger(propagation, sample_sites, guide)
 
     def run_model(program: Callable[[], Any]) -> Any:

@@ -7,11 +7,13 @@ likelihoods that it is a parameter of, are integrated over the Gaussians behind 
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.combinators import Bounds, Scaled, not_negative, value_range
 from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.operations.elementwise.sums import Sum
@@ -24,6 +26,8 @@ from moment_calculus.values.deferred import as_function
 from moment_calculus.values.protocols import MapStep
 from moment_calculus.values.spread import broadcast_shape, overlap
 from moment_calculus.values.step import Product, Step
+
+NESTED = "nested products"  # key of the memo of a value
 
 
 def is_linear(value: Gaussian) -> bool:
@@ -60,6 +64,36 @@ def _alike(first: Gaussian, second: Gaussian) -> bool:
         return False
     covariance = elementwise_covariance(first, second)
     return covariance is not None and value_range(covariance) not in (None, (0.0, 0.0))
+
+
+def refuse_many_products(first: Gaussian, second: Gaussian) -> None:
+    """Raise UnsupportedMoments for factors that are products of products, where few are wanted."""
+    most = first.propagation.nested_products
+    if math.isinf(most) or not overlap(first, second):
+        return
+    if max(map(_nested_products, (first, second))) >= most:
+        raise UnsupportedMoments(
+            f"{most} products of dependent values, each of the one before, have the moments of "
+            "jointly Gaussian factors, an approximation; a further one is left to held draws",
+            sites=first.sites | second.sites,
+            remedy="leave out held draws",
+        )
+
+
+def _nested_products(value: Gaussian) -> int:
+    """Return how many products of dependent values, each of the one before, lead to a value."""
+    for part in sorted(ancestors(value, _is_not_counted), key=lambda part: part.serial):
+        counts = [source.memo.arrays[NESTED] for source in part.step.inputs]
+        part.memo.arrays[NESTED] = max(counts, default=0) + _is_dependent_product(part.step)
+    return value.memo.arrays[NESTED]
+
+
+def _is_not_counted(value: Gaussian, input_index: int) -> bool:
+    return NESTED not in value.step.inputs[input_index].memo.arrays
+
+
+def _is_dependent_product(step: Step) -> bool:
+    return isinstance(step, Product) and bool(overlap(*step.inputs))
 
 
 def is_positive(value: Any) -> bool:

@@ -47,6 +47,7 @@ from moment_calculus.operations.elementwise.factors import (
     joint_of,
     positive_joint,
     ratio_bounds,
+    refuse_many_products,
     repeats_a_factor,
 )
 from moment_calculus.operations.elementwise.joint import of_joint
@@ -336,6 +337,7 @@ def multiply_exactly(left: Gaussian, right: Gaussian) -> Gaussian:
     first, second, axis = aligned(left, right)
     if (whole := product_of_scaled_functions(first, second)) is not None:
         return whole
+    refuse_many_products(first, second)
     bends = bends_beside_exponential(first, second)
     cross = elementwise_covariance(first, second) if bends is None else bends.plain
     if cross is None:
