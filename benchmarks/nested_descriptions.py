@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+import nested_chains
 import nested_gaussians as gaussians
 import numpy as np
 from nested_quadrature import Groups
@@ -125,7 +126,9 @@ def autoregressive_counts(inner, neighbours, y):
         precision[1:, 1:] = (np.eye(steps) + kept**2 * inner - kept * neighbours) / step**2
         constant = -np.log(2.0) - steps * np.log(step) + 0.5 * np.log1p(-(kept**2))
         constant -= 0.5 * (steps + 1) * gaussians.UNIT
-        return gaussians.Given(precision, constant, predictor, gaussians.poisson(y))
+        likelihood = gaussians.poisson(y)
+        exactly = partial(nested_chains.integrated, likelihood, step, kept, 2.0)
+        return gaussians.Given(precision, constant, predictor, likelihood, exactly)
 
     over = {"step": half_normal((-5.0, 2.5)), "kept": uniform(-1.0, 1.0)}
     return Description(over, given, {"mean": 0, "path": 1})

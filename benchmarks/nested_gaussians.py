@@ -86,6 +86,7 @@ class Given:
     constant: float  # of log p(x)
     predictor: np.ndarray  # A [n, d]
     likelihood: Likelihood
+    integrated: Callable | None = None  # exactly, of the Gaussian and places of elements
 
 
 def independent(predictor, deviations, likelihood):

@@ -29,6 +29,9 @@ class Groups:
         self.precision = self.spread**-2.0
         self.likelihood = self.kind(self.y)
 
+    def integrated(self, arrow, elements):
+        return integrated(self, arrow, elements)
+
     def only(self, group):
         """One of the groups."""
         rows = slice(group, group + 1)

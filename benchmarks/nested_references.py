@@ -142,9 +142,9 @@ def points(known, axes, best, places, pairs):
         if value < best - NEAR[len(axes)]:
             rows.append((np.full(3, value), 0, *centre, None))
             continue
-        if isinstance(given, quadrature.Groups):
-            method = "cubature"
-            total, shape = quadrature.integrated(given, found, places)
+        if given.integrated is not None:
+            method = "quadrature"
+            total, shape = given.integrated(found, places)
             rows.append((np.full(3, total + prior), 0, *centre, shape))
             continue
         if common is None:

@@ -114,6 +114,28 @@ def test_draws_and_cubature_agree():
             assert relative[both < point].sum() == pytest.approx(below, abs=0.01)
 
 
+def test_draws_and_passes_over_a_grid_agree():
+    """On the AR(1) series given its hyperparameters: the evidence, and the skewness of states."""
+    import nested_gaussians as gaussians
+    from nested_descriptions import described
+    from nested_models import MODELS
+
+    name = "AR(1) counts, 150 steps"
+    given, places = described(name, MODELS[name]()).given(0.45, 0.8), [0, 1, 76, 150]
+    found = gaussians.fitted(given)
+    total, shapes = given.integrated(found, places)
+    draws = np.random.default_rng(0).normal(size=(4000, 151))
+    weights, moves = gaussians.log_weights(given, found, draws)
+    assert gaussians.evidences(weights)[0][0] == pytest.approx(total, abs=0.03)
+    relative = np.exp(weights - logsumexp(weights)) * weights.size
+    for place, shape in zip(places, shapes, strict=True):
+        standardised = moves[:, place] / found.deviations[place]
+        both = np.stack([standardised, -standardised])
+        drawn = gaussians.coefficients(relative, both)
+        np.testing.assert_allclose(drawn[1:4], shape[1:4], atol=0.015)
+    assert shapes[1:, 3].max() < -0.01
+
+
 @pytest.fixture(scope="module")
 def of_schools(tmp_path_factory):
     """The reference of eight schools, in a file."""
