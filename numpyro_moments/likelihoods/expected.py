@@ -220,8 +220,8 @@ def _masked(name: str, fn: Any, value: Any) -> jax.Array:
     if mask is True:
         return evaluate(name, fn.base_dist, value)
     if not is_random(value):
-        included = jnp.reshape(mask, jnp.shape(mask) + (1,) * fn.event_dim)
-        value = jnp.where(included, value, feasible(fn, value))
+        wide = jnp.reshape(mask, jnp.shape(mask) + (1,) * fn.event_dim)
+        value = jnp.where(wide, value, feasible(fn, value))
     return jnp.where(mask, evaluate(name, fn.base_dist, value), 0.0)
 
 
@@ -267,7 +267,7 @@ def observed(
         return joint_powers.ObservedSite(
             name, "", shape, 0, (), scale, lambda: known, lambda power: known
         )
-    base, value, events, weights = WRAPPERS.elements(fn, value, scale, _included)
+    base, value, events, weights = WRAPPERS.elements(fn, value, scale, included)
     if events:
         shape = shape + tuple(fn.event_shape[:events])
     random = [*random_leaves(base), *([value] if is_random(value) else [])]
@@ -285,7 +285,7 @@ def observed(
     )
 
 
-def _included(fn: Any, value: Any) -> Any:
+def included(fn: Any, value: Any) -> Any:
     """Return the value, with feasible numbers where a mask excludes."""
     if is_random(value) or isinstance(fn._mask, bool):
         return value

@@ -1,0 +1,177 @@
+"""Which latent sites are hyperparameters, and which observed sites are likelihoods."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from moment_calculus import UnsupportedMoments
+from moment_inference.nested.host import ConditionalModel
+
+MOST = 5  # elements of hyperparameters
+STEP = 0.5  # of differences, on the unconstrained space
+ROUNDING = 1e-9  # of differences, relative to the densities
+FIT = 'fit(model, GaussianGuide(), ..., method="newton")'
+
+
+@dataclass(frozen=True)
+class Latent:
+    """A latent site."""
+
+    size: int  # number of elements on the unconstrained space
+    is_real: bool  # whether any real number is a value
+
+
+class NestedHost(Protocol):
+    """A model with its arguments in a framework."""
+
+    @property
+    def latent(self) -> Mapping[str, Latent]:
+        """The latent sites."""
+
+    def given(
+        self, hyperparameters: Sequence[str], field: Sequence[str], likelihoods: Sequence[str]
+    ) -> ConditionalModel:
+        """The model given hyperparameters, with these observed sites as likelihoods."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What the sites of a model are to nested inference."""
+
+    hyperparameters: tuple[str, ...]
+    field: tuple[str, ...]
+    likelihoods: tuple[str, ...]  # observed sites that are not quadratic in the field
+
+
+def select(host: NestedHost, over: Collection[str] | None) -> Selection:
+    """Return hyperparameters, field and likelihoods; raise where the model has no such parts.
+
+    By default hyperparameters are the sites that are no real numbers, and the real numbers on
+    which precisions or slopes of others depend.
+    """
+    names = _real_and_others(host, over)
+    trial = _Trial(host, *names)
+    chosen = trial.others
+    if over is None:
+        chosen = (*chosen, *trial.that_change_precisions())
+        chosen = (*chosen, *trial.that_change_slopes(chosen))
+    else:
+        chosen = tuple(over)
+    _check_size(host, chosen)
+    field = tuple(name for name in host.latent if name not in chosen)
+    return trial.checked(chosen, field)
+
+
+def _real_and_others(
+    host: NestedHost, over: Collection[str] | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    unknown = [name for name in over or () if name not in host.latent]
+    if unknown:
+        raise ValueError(
+            f"over={list(over or ())!r}: {', '.join(map(repr, unknown))} is no latent site of the "
+            f"model, which has {', '.join(map(repr, host.latent))}"
+        )
+    others = tuple(name for name, site in host.latent.items() if not site.is_real)
+    missing = [name for name in others if over is not None and name not in over]
+    if missing:
+        raise UnsupportedMoments(
+            f"site '{missing[0]}' is no real number, and so no part of a Gaussian field",
+            sites=missing,
+            remedy=f"name it in over= as well, or use {FIT}",
+        )
+    return tuple(name for name, site in host.latent.items() if site.is_real), others
+
+
+def _check_size(host: NestedHost, chosen: Sequence[str]) -> None:
+    size = sum(host.latent[name].size for name in chosen)
+    listed = ", ".join(f"'{name}' ({host.latent[name].size})" for name in chosen)
+    if size == 0:
+        raise UnsupportedMoments(
+            "the model has no hyperparameters: no site sets a scale, a correlation or a shape",
+            remedy=f"name some in over=, or use {FIT}",
+        )
+    if size > MOST:
+        raise UnsupportedMoments(
+            f"a grid takes at most {MOST} hyperparameters, and these are {size}: {listed}",
+            sites=chosen,
+            remedy=f"use {FIT}, or fix some of them",
+        )
+
+
+class _Trial:
+    """The model with all real sites as its field, to see what depends on what."""
+
+    def __init__(self, host: NestedHost, real: Sequence[str], others: Sequence[str]) -> None:
+        self.host, self.real, self.others = host, tuple(real), tuple(others)
+        self.model = host.given(self.others, self.real, ())
+        ends = np.cumsum([host.latent[name].size for name in self.real])
+        starts = [0, *ends[:-1]]
+        self.parts = {n: slice(a, b) for n, a, b in zip(self.real, starts, ends, strict=True)}
+        generator = np.random.default_rng(0)
+        self.centre = 0.3 * generator.normal(size=self.model.size)
+        self.direction = generator.normal(size=self.model.size)
+        self.theta = np.zeros((1, sum(host.latent[name].size for name in self.others)))
+
+    def not_quadratic(self, fixed: Collection[str] = ()) -> set[str]:
+        """Return the sites whose log density is not quadratic in the sites that are not fixed."""
+        direction = self.direction.copy()
+        for name in fixed:
+            direction[self.parts[name]] = 0
+        steps = STEP * np.arange(-2, 3)[:, None]
+        points = self.centre + steps * direction
+        densities = self.model.densities(np.repeat(self.theta, 5, 0), points)
+        return {name for name, values in densities.items() if _is_bent(values)}
+
+    def that_change_precisions(self) -> list[str]:
+        """Return the real numbers that make densities of other sites quadratic if they are fixed."""
+        found, left = list[str](), self.not_quadratic()
+        for name in self._numbers():
+            if (without := self.not_quadratic([*found, name])) < left:
+                found, left = [*found, name], without
+        return found
+
+    def that_change_slopes(self, chosen: Sequence[str]) -> list[str]:
+        """Return the other real numbers on which slopes of predictors depend."""
+        fixed = [name for name in chosen if name in self.parts]
+        likelihoods = sorted(self.not_quadratic(fixed) - self.host.latent.keys())
+        if not likelihoods:
+            return []
+        model = self.host.given(self.others, self.real, likelihoods)
+        return [name for name in self._numbers() if name not in chosen and self._bends(model, name)]
+
+    def _numbers(self) -> list[str]:
+        return [name for name in self.real if self.host.latent[name].size == 1]
+
+    def _bends(self, model: ConditionalModel, name: str) -> bool:
+        """Return whether predictors are not linear along a site and the others."""
+        along = np.zeros_like(self.direction)
+        along[self.parts[name]] = 1
+        rest = np.where(along == 0, self.direction, 0)
+        points = self.centre + np.stack([0 * rest, along, rest, along + rest, -along])
+        at = model.predictors(np.repeat(self.theta, 5, 0), points)
+        differences = np.stack([at[3] - at[2] - at[1] + at[0], at[1] - 2 * at[0] + at[4]])
+        return bool((np.abs(differences) > 1e-7 * (1 + np.abs(at).max())).any())
+
+    def checked(self, chosen: tuple[str, ...], field: tuple[str, ...]) -> Selection:
+        """Return the selection; raise if latent sites are not Gaussian given the chosen ones."""
+        fixed = [name for name in chosen if name in self.parts]
+        bent = self.not_quadratic(fixed)
+        for name in field:
+            if name in bent:
+                raise UnsupportedMoments(
+                    f"given {', '.join(map(repr, chosen))}, site '{name}' is not Gaussian",
+                    sites=[name],
+                    remedy=f"name it in over= if it is one of a few numbers, or use {FIT}",
+                )
+        return Selection(chosen, field, tuple(sorted(bent - self.host.latent.keys())))
+
+
+def _is_bent(values: np.ndarray) -> bool:
+    """Return whether values at five points in equal distances are not those of a parabola."""
+    odd = values[4] - 2 * values[3] + 2 * values[1] - values[0]
+    even = values[4] - 4 * values[3] + 6 * values[2] - 4 * values[1] + values[0]
+    return bool(max(abs(odd), abs(even)) > ROUNDING * (1 + np.abs(values).max()))

@@ -1,0 +1,318 @@
+"""A NumPyro model given its hyperparameters: densities, linear predictors and likelihoods."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from numpyro import handlers
+from numpyro.distributions import biject_to, constraints
+
+from moment_inference.nested.selection import Latent
+from moment_inference.nested.predictors import (
+    PROPAGATION,
+    independent,
+    predictor_of,
+    with_predictor,
+)
+from numpyro_moments.evaluation.arguments import Precision
+from numpyro_moments.evaluation.programs import Programs
+from numpyro_moments.draws.model import log_density
+from numpyro_moments.likelihoods.expected import EXPECTED_LOG_PROB, UNIVARIATE, included, on_arrays, shape_with
+from numpyro_moments.likelihoods.structure import copied, random_leaves
+from numpyro_moments.fitting.storing import sampled_sites
+from numpyro_moments.rules.table import is_random
+from numpyro_moments.sites.traces import is_latent, moment_traces
+from numpyro_moments.evaluation.wrappers import WRAPPERS
+
+BLOCK = 16  # points of the hyperparameters that one program takes
+
+
+@dataclass(frozen=True, eq=False)
+class NestedModel:
+    """A model with its arguments, of which some sites can be hyperparameters."""
+
+    model: Callable
+    args: tuple
+    kwargs: dict[str, Any]
+    precision: Precision
+
+    @cached_property
+    def sites(self) -> dict[str, dict]:
+        """Return the ``sample`` sites of a run of the model."""
+        with self.precision():
+            return sampled_sites(self.model, self.args, self.kwargs)
+
+    @cached_property
+    def latent(self) -> dict[str, Latent]:
+        """Return the latent sites."""
+        return {name: _latent(site) for name, site in self.sites.items() if is_latent(site)}
+
+    def given(
+        self, hyperparameters: Sequence[str], field: Sequence[str], likelihoods: Sequence[str]
+    ) -> ConditionalModel:
+        """Return the model given hyperparameters, with these observed sites as likelihoods."""
+        parts = tuple(hyperparameters), tuple(field), tuple(likelihoods)
+        program = self.model, self.args, self.kwargs, self.sites
+        return ConditionalModel(*program, *parts, self.precision)
+
+
+def _latent(site: dict) -> Latent:
+    support, shape = site["fn"].support, jnp.shape(site["value"])
+    size = int(np.prod(biject_to(support).inverse_shape(shape)))
+    inner = getattr(support, "base_constraint", support)
+    return Latent(size, inner is constraints.real or support is constraints.real_vector)
+
+
+class _Field:
+    """A guide with a Normal of scale one for every site of the field."""
+
+    def __init__(self, locations: Mapping[str, jax.Array], events: Mapping[str, int]) -> None:
+        self.locations, self.events = locations, events
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        """Sample the sites."""
+        for name, location in self.locations.items():
+            numpyro.sample(name, dist.Normal(location, 1.0).to_event(self.events[name]))
+
+
+@dataclass(frozen=True, eq=False)
+class ConditionalModel:
+    """A model with arguments, given its hyperparameters; all functions take points [g, h]."""
+
+    model: Callable
+    args: tuple
+    kwargs: dict[str, Any]
+    sites: Mapping[str, Any]  # of a run of the model
+    hyperparameters: Sequence[str]
+    field: Sequence[str]
+    likelihoods: Sequence[str]  # observed sites that are not quadratic in the field
+    precision: Precision
+
+    @cached_property
+    def transforms(self) -> dict[str, Any]:
+        """Return the transforms of the hyperparameters from the unconstrained space."""
+        return {name: biject_to(self.sites[name]["fn"].support) for name in self.hyperparameters}
+
+    def densities(self, theta: np.ndarray, x: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the log densities of all sites at values [g, d] of the field, [g] each."""
+        return self._run("densities", self._densities, theta, x)
+
+    def log_prior(self, theta: np.ndarray) -> np.ndarray:
+        """Return log p of the hyperparameters on the unconstrained space, [g]."""
+        return self._run("prior", self._log_prior, theta)
+
+    def predictors(self, theta: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """Return the means of the predictors at means [g, d] of the field, [g, n]."""
+        return self._run("predictors", self._predictors, theta, x)
+
+    def at_zero(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the quadratic part at zero [g], its slope [g, d], and the predictors [g, n]."""
+        return self._run("at zero", self._at_zero, theta)
+
+    def curvature(self, theta: np.ndarray, directions: np.ndarray) -> np.ndarray:
+        """Return the precision of the quadratic part times directions [k, d], [g, k, d]."""
+        return self._run("curvature", self._curvature, theta, shared=directions)
+
+    def slopes(self, theta: np.ndarray, directions: np.ndarray) -> np.ndarray:
+        """Return the slopes of the predictors along directions [k, d], [g, k, n]."""
+        return self._run("slopes", self._slopes, theta, shared=directions)
+
+    def expected(
+        self, theta: np.ndarray, mean: np.ndarray, variance: np.ndarray
+    ) -> np.ndarray:
+        """Return E f, E f′ and E f″ of the log likelihoods f of all observations, [g, 3, n]."""
+        return self._run("expected", partial(self._expected, False), theta, mean, variance)
+
+    def higher(self, theta: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Return the expected third, fourth and fifth derivatives of the same, [g, 3, n]."""
+        return self._run("higher", partial(self._expected, True), theta, mean, variance)
+
+    def _run(self, name: Any, function: Callable, *points: np.ndarray, shared: Any = None) -> Any:
+        """Return a function at each point, in blocks of one size, so that one program serves."""
+        with self.precision():
+            further = () if shared is None else (jnp.asarray(shared),)
+            axes = (0,) * len(points) + (None,) * len(further)
+            program = jax.vmap(function, in_axes=axes)
+            results = []
+            for start in range(0, len(points[0]), BLOCK):
+                block = [jnp.asarray(_padded(part[start : start + BLOCK])) for part in points]
+                results.append(self._programs.run(name, program, *block, *further))
+            joined = jax.tree.map(lambda *parts: np.concatenate(parts), *results)
+            return jax.tree.map(lambda part: part[: len(points[0])], joined)
+
+    @cached_property
+    def _programs(self) -> Programs:
+        return Programs.alone()
+
+    def _log_prior(self, theta: jax.Array) -> jax.Array:
+        densities = self._densities(theta, jnp.zeros(self.size))
+        own = sum((densities[name] for name in self.hyperparameters), jnp.zeros(()))
+        return own + self._log_jacobian(theta)
+
+    def _at_zero(self, theta: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        zero = jnp.zeros(self.size)
+        value, slope = jax.value_and_grad(lambda x: self._quadratic(theta, x))(zero)
+        return value, slope, self._predictors(theta, zero)
+
+    def _curvature(self, theta: jax.Array, directions: jax.Array) -> jax.Array:
+        slope = jax.grad(lambda x: self._quadratic(theta, x))
+        return -jax.vmap(jax.linearize(slope, jnp.zeros(self.size))[1])(directions)
+
+    def _slopes(self, theta: jax.Array, directions: jax.Array) -> jax.Array:
+        along = jax.linearize(lambda x: self._predictors(theta, x), jnp.zeros(self.size))[1]
+        return jax.vmap(along)(directions)
+
+    def constrained(self, theta: jax.Array) -> dict[str, jax.Array]:
+        """Return the hyperparameters of one point on their supports."""
+        parts = _split(theta, self._shapes(self.hyperparameters))
+        return {name: self.transforms[name](part) for name, part in parts.items()}
+
+    def _shapes(self, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
+        return {name: jnp.shape(self.sites[name]["value"]) for name in names}
+
+    @cached_property
+    def size(self) -> int:
+        """Return the number of coordinates of the field."""
+        return sum(int(np.prod(shape)) for shape in self._shapes(self.field).values())
+
+    def _log_jacobian(self, theta: jax.Array) -> jax.Array:
+        total = jnp.zeros(())
+        for name, part in _split(theta, self._shapes(self.hyperparameters)).items():
+            transform = self.transforms[name]
+            total += jnp.sum(transform.log_abs_det_jacobian(part, transform(part)))
+        return total
+
+    def _densities(self, theta: jax.Array, x: jax.Array) -> dict[str, jax.Array]:
+        values = {**self.constrained(theta), **_split(x, self._shapes(self.field))}
+        seeded = handlers.seed(handlers.substitute(self.model, data=values), 0)
+        trace = handlers.trace(seeded).get_trace(*self.args, **self.kwargs)
+        return {n: jnp.sum(log_density({n: s})) for n, s in trace.items() if s["type"] == "sample"}
+
+    def _quadratic(self, theta: jax.Array, x: jax.Array) -> jax.Array:
+        densities = self._densities(theta, x)
+        left_out = (*self.hyperparameters, *self.likelihoods)
+        return sum((d for name, d in densities.items() if name not in left_out), jnp.zeros(()))
+
+    def _observations(self, theta: jax.Array, x: jax.Array) -> list[Observation]:
+        events = {name: self.sites[name]["fn"].event_dim for name in self.field}
+        guide = _Field(_split(x, self._shapes(self.field)), events)
+        model = handlers.condition(self.model, data=self.constrained(theta))
+        program = model, guide, self.args, self.kwargs, {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of covariances, which nobody reads here
+            sites = moment_traces(*program, jax.random.key(0), PROPAGATION, settles=False).model
+        return [Observation.of(name, sites[name]) for name in self.likelihoods]
+
+    def _predictors(self, theta: jax.Array, x: jax.Array) -> jax.Array:
+        found = [each.predictor for each in self._observations(theta, x)]
+        return jnp.concatenate([jnp.zeros(0), *map(jnp.ravel, found)])
+
+    def _expected(
+        self, higher: bool, theta: jax.Array, mean: jax.Array, variance: jax.Array
+    ) -> jax.Array:
+        observations = self._observations(theta, jnp.zeros(self.size))
+
+        def expected(mean: jax.Array, variance: jax.Array) -> jax.Array:
+            parts, start = [jnp.zeros(0)], 0
+            for each in observations:
+                part = slice(start, start := start + each.size)
+                parts.append(each.expected(mean[part], variance[part]))
+            return jnp.concatenate(parts)
+
+        derivatives = _higher if higher else _moments
+        return jnp.stack(derivatives(expected, mean, variance))
+
+
+@dataclass(frozen=True)
+class Observation:
+    """An observed site with the one Gaussian behind its parameters."""
+
+    fn: Any  # of its elements
+    value: Any
+    weights: Any
+    shape: tuple[int, ...]
+    gaussian: Any
+
+    @classmethod
+    def of(cls, name: str, site: dict) -> Observation:
+        """Return the observation of a site of a run with moments."""
+        scale = 1.0 if site["scale"] is None else site["scale"]
+        value = jnp.asarray(site["value"])
+        fn, value, events, weights = WRAPPERS.elements(site["fn"], value, scale, included)
+        gaussian = predictor_of(name, type(fn).__name__, random_leaves(fn))
+        shape = shape_with(site["fn"], site["value"])
+        shape += tuple(site["fn"].event_shape[:events])
+        return cls(fn, value, jnp.broadcast_to(weights, shape), shape, gaussian)
+
+    @property
+    def size(self) -> int:
+        """Return the number of elements."""
+        return int(np.prod(self.shape))
+
+    @property
+    def predictor(self) -> jax.Array:
+        """Return the mean of the predictor of each element."""
+        return jnp.broadcast_to(self.gaussian.mean, self.shape)
+
+    def expected(self, mean: jax.Array, variance: jax.Array) -> jax.Array:
+        """Return the weighted E log p of each element [n], for moments of its predictor."""
+        given = (jnp.reshape(part, self.shape) for part in (mean, variance))
+        predictor = independent(*given, self.gaussian)
+        replace = lambda leaf: with_predictor(leaf, predictor) if is_random(leaf) else leaf  # noqa: E731
+        fn = copied(jax.tree.map(replace, self.fn, is_leaf=is_random))
+        fn._batch_shape = self.shape
+        rule = EXPECTED_LOG_PROB.function_for(fn) or UNIVARIATE.expected
+        found = jnp.broadcast_to(rule(on_arrays(fn), self.value), self.shape)
+        return jnp.ravel(jnp.where(self.weights == 0, 0.0, self.weights * found))
+
+
+def _moments(
+    function: Callable[[jax.Array, jax.Array], jax.Array], mean: jax.Array, variance: jax.Array
+) -> list[jax.Array]:
+    """Return E f, E f′ and E f″ of an elementwise E f by the mean and the variance."""
+    ones, zeros = jnp.ones_like(mean), jnp.zeros_like(mean)
+    push = jax.linearize(function, mean, variance)
+    return [push[0], push[1](ones, zeros), 2 * push[1](zeros, ones)]
+
+
+def _higher(
+    function: Callable[[jax.Array, jax.Array], jax.Array], mean: jax.Array, variance: jax.Array
+) -> list[jax.Array]:
+    """Return E f‴ to the fifth derivative, the derivatives by the variance being ½ E f″."""
+
+    def second(mean: jax.Array, variance: jax.Array) -> jax.Array:
+        along = lambda v: function(mean, v)  # noqa: E731
+        return 2 * _slope(along, variance)
+
+    def fourth(mean: jax.Array, variance: jax.Array) -> jax.Array:
+        return 2 * _slope(lambda v: second(mean, v), variance)
+
+    third = _slope(lambda m: second(m, variance), mean)
+    return [third, fourth(mean, variance), _slope(lambda m: fourth(m, variance), mean)]
+
+
+def _slope(function: Callable, at: jax.Array) -> jax.Array:
+    return jax.jvp(function, (at,), (jnp.ones_like(at),))[1]
+
+
+def _split(vector: jax.Array, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, jax.Array]:
+    parts, start = {}, 0
+    for name, shape in shapes.items():
+        size = int(np.prod(shape))
+        parts[name] = jnp.reshape(vector[start : start + size], shape)
+        start += size
+    return parts
+
+
+def _padded(part: np.ndarray) -> np.ndarray:
+    """Return points of one block, with the last one repeated up to its size."""
+    return np.concatenate([part, np.repeat(part[-1:], BLOCK - len(part), 0)])
