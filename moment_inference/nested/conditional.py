@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,10 +14,10 @@ from moment_inference.nested.host import ConditionalModel
 from moment_inference.nested.probes import Probed
 from moment_inference.nested.sparse import Sparse
 
-STEPS = 60
-HALVINGS = 25
-DECREMENT = 1e-9  # nats that a step promises, at the end
-VARIANCE = 1e-5  # relative change of the predictors' variances, at the end
+STEPS = 50
+REACH = 4.0  # most that a step moves a predictor
+DECREMENT = 1e-7  # nats that a step promises, at the end
+VARIANCE = 1e-3  # relative change of the predictors' variances, at the end
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,100 +61,144 @@ class Conditioning:
         """Return the slopes of the predictors as a function of the points."""
         return Probed.of(self.model.slopes, self._points, self.model.size)
 
-    def at(self, theta: np.ndarray, mean: np.ndarray | None = None) -> Conditional:
-        """Return the optimal Gaussians at points, from means [d] or [g, d] of a neighbour."""
-        program = _Program(self, theta)
-        state = program.first(np.zeros(self.model.size) if mean is None else mean)
+    def at(self, theta: np.ndarray, start: Start | None = None) -> Conditional:
+        """Return the optimal Gaussians at points, from the moments of a neighbour."""
+        given = _Given.of(self, theta)
+        state = given.first(start)
+        active = np.arange(len(theta))
         for _ in range(STEPS):
-            state, is_done = program.improved(state)
-            if is_done.all():
+            part, is_done = given.take(active).improved(state.take(active))
+            state = state.with_part(active, part)
+            active = active[~is_done]
+            if not len(active):
                 break
-        elbo = np.where(is_done & state.factors.is_definite, state.elbo, np.nan)
-        return Conditional(
-            theta,
-            self.model.log_prior(theta),
-            elbo,
-            state.mean,
-            state.factors,
-            program.design,
-            program.predictor(state.mean),
-            state.variance,
-        )
+        return given.finished(state, active)
+
+
+class Start(NamedTuple):
+    """Moments from which a search begins."""
+
+    mean: np.ndarray  # of the field, [d]
+    variance: np.ndarray  # of the predictors, [n]
+
+
+@dataclass(frozen=True)
+class _State:
+    """Where a search is at each point, and the terms there."""
+
+    mean: np.ndarray  # [g, d]
+    variance: np.ndarray  # of the predictors, [g, n]
+    weights: np.ndarray  # of the predictors in the precision, [g, n]
+    terms: np.ndarray  # E f, E f′ and E f″, [g, 3, n]
+    elbo: np.ndarray  # −inf before the first step, [g]
+    length: np.ndarray  # of the next step, [g]
+
+    def take(self, points: np.ndarray) -> _State:
+        """Return the state at some points."""
+        return _State(*(getattr(self, each.name)[points] for each in fields(self)))
+
+    def with_part(self, points: np.ndarray, part: _State) -> _State:
+        """Return the state with another one at some points."""
+        arrays = []
+        for each in fields(self):
+            array = getattr(self, each.name).copy()
+            array[points] = getattr(part, each.name)
+            arrays.append(array)
+        return _State(*arrays)
 
 
 @dataclass(frozen=True, eq=False)
-class _State:
-    mean: np.ndarray
-    variance: np.ndarray  # of the predictors
-    terms: np.ndarray  # E f, E f′ and E f″, [g, 3, n]
-    elbo: np.ndarray  # −inf before the first step
-    factors: Factors | None = None
+class _Given:
+    """The model at some points: its quadratic part, design and likelihoods."""
 
+    model: ConditionalModel
+    theta: np.ndarray
+    precision: Sparse
+    design: Sparse
+    constant: np.ndarray  # of the quadratic part, [g]
+    slope: np.ndarray  # of the same at zero, [g, d]
+    offset: np.ndarray  # of the predictors, [g, n]
 
-class _Program:
-    """The model at some points: quadratic part, design and likelihoods."""
+    @classmethod
+    def of(cls, conditioning: Conditioning, theta: np.ndarray) -> _Given:
+        """Return the model at points."""
+        model, parts = conditioning.model, (conditioning.precision, conditioning.design)
+        return cls(model, theta, *(part.at(theta) for part in parts), *model.at_zero(theta))
 
-    def __init__(self, conditioning: Conditioning, theta: np.ndarray) -> None:
-        self.model, self.theta = conditioning.model, theta
-        self.precision, self.design = (
-            part.at(theta) for part in (conditioning.precision, conditioning.design)
-        )
-        self.constant, self.slope, self.offset = self.model.at_zero(theta)
+    def take(self, points: np.ndarray) -> _Given:
+        """Return the model at some of the points."""
+        if len(points) == len(self.theta):
+            return self
+        matrices = self.precision.take(points), self.design.take(points)
+        arrays = (part[points] for part in (self.constant, self.slope, self.offset))
+        return _Given(self.model, self.theta[points], *matrices, *arrays)
 
     def predictor(self, mean: np.ndarray) -> np.ndarray:
         """Return the means of the predictors."""
         return self.offset + self.design.times(mean)
 
-    def first(self, mean: np.ndarray) -> _State:
-        """Return a state without variances."""
-        mean = np.broadcast_to(mean, self.slope.shape)
+    def first(self, start: Start | None) -> _State:
+        """Return where a search begins."""
+        count, size = self.slope.shape
+        mean = np.zeros((count, size)) if start is None else np.tile(start.mean, (count, 1))
         variance = np.zeros_like(self.offset)
+        if start is not None:
+            variance = variance + start.variance
         terms = self.model.expected(self.theta, self.predictor(mean), variance)
-        return _State(mean, variance, terms, np.full(len(mean), -np.inf))
+        elbo, length = np.full(count, -np.inf), np.ones(count)
+        return _State(mean, variance, -terms[:, 2], terms, elbo, length)
 
     def improved(self, state: _State) -> tuple[_State, np.ndarray]:
         """Return the state after a step, and where there is nothing left to gain."""
-        weights = -state.terms[:, 2]
-        factors = factorise(self.precision + self.design.gram(weights))
-        if not factors.is_definite.all():
-            factors = factorise(self.precision + self.design.gram(np.maximum(weights, 0)))
-            weights = np.maximum(weights, 0)
+        length = state.length[:, None]
+        weights = (1 - length) * state.weights - length * state.terms[:, 2]
+        factors = self.factors(weights)
         slope = self.slope - self.precision.times(state.mean)
         slope = slope + self.design.transposed_times(state.terms[:, 1])
         step = factors.solve(slope)
+        move = np.abs(self.design.times(step)).max(1, initial=0)
+        step_length = np.minimum(state.length, REACH / np.maximum(move, 1e-300))
+        mean = state.mean + step_length[:, None] * step
         variance = factors.variances(self.design)
-        new = self._along(state, step, variance, factors, weights)
-        decrement = (slope * step).sum(1)
+        terms = self.model.expected(self.theta, self.predictor(mean), variance)
+        elbo = self.elbo(mean, variance, weights, terms, factors)
+        rises = elbo >= state.elbo - 1e-9 * np.abs(elbo)
+        new_length = np.where(rises, np.minimum(1, 2 * state.length), state.length / 2)
         change = np.abs(variance - state.variance) / (variance + 1e-300)
-        settled = change.max(1, initial=0) < VARIANCE
-        return new, ((decrement < DECREMENT) & settled) | ~factors.is_definite
+        settled = (change.max(1, initial=0) < VARIANCE) & ((slope * step).sum(1) < DECREMENT)
+        new = _State(mean, variance, weights, terms, elbo, new_length)
+        return new, settled | ~np.isfinite(elbo)
 
-    def _along(
-        self, state: _State, step: np.ndarray, variance: np.ndarray, factors: Factors, weights: np.ndarray
-    ) -> _State:
-        """Return the state after the longest step of which the ELBO rises."""
-        length, best = np.ones(len(step)), state
-        for _ in range(HALVINGS):
-            mean = state.mean + length[:, None] * step
-            terms = self.model.expected(self.theta, self.predictor(mean), variance)
-            elbo = self._elbo(mean, terms, variance, factors, weights)
-            worse = ~(elbo >= state.elbo - 1e-9 * (1 + np.abs(state.elbo))) & factors.is_definite
-            best = _State(mean, variance, terms, elbo, factors)
-            if not worse.any():
-                break
-            length = np.where(worse, length / 2, length)
-        return best
+    def factors(self, weights: np.ndarray) -> Factors:
+        """Return the factors of the precisions, with weights of the predictors."""
+        return factorise(self.precision + self.design.gram(weights))
 
-    def _elbo(
+    def elbo(
         self,
         mean: np.ndarray,
-        terms: np.ndarray,
         variance: np.ndarray,
-        factors: Factors,
         weights: np.ndarray,
+        terms: np.ndarray,
+        factors: Factors,
     ) -> np.ndarray:
+        """Return the ELBO of the field at each point; nan where a precision is indefinite."""
         size = mean.shape[1]
         quadratic = (self.slope * mean).sum(1) - (mean * self.precision.times(mean)).sum(1) / 2
-        trace = size - (weights * variance).sum(1)  # of the precision of the quadratic part by Σ
+        trace = size - (weights * variance).sum(1)  # of the quadratic part's precision by Σ
         entropy = (size * (1 + math.log(2 * math.pi)) - factors.log_determinant) / 2
         return self.constant + quadratic - trace / 2 + terms[:, 0].sum(1) + entropy
+
+    def finished(self, state: _State, lost: np.ndarray) -> Conditional:
+        """Return the Gaussians where a search ended, of which some are lost."""
+        elbo = state.elbo.copy()
+        elbo[lost] = np.nan
+        return Conditional(
+            self.theta,
+            self.model.log_prior(self.theta),
+            elbo,
+            state.mean,
+            self.factors(state.weights),
+            self.design,
+            self.predictor(state.mean),
+            state.variance,
+        )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -23,7 +23,7 @@ from moment_inference.nested.predictors import (
     predictor_of,
     with_predictor,
 )
-from numpyro_moments.evaluation.arguments import Precision
+from numpyro_moments.evaluation.arguments import Precision, apart
 from numpyro_moments.evaluation.programs import Programs
 from numpyro_moments.draws.model import log_density
 from numpyro_moments.likelihoods.expected import EXPECTED_LOG_PROB, UNIVARIATE, included, on_arrays, shape_with
@@ -104,54 +104,59 @@ class ConditionalModel:
 
     def densities(self, theta: np.ndarray, x: np.ndarray) -> dict[str, np.ndarray]:
         """Return the log densities of all sites at values [g, d] of the field, [g] each."""
-        return self._run("densities", self._densities, theta, x)
+        return self._run("_densities", theta, x)
 
     def log_prior(self, theta: np.ndarray) -> np.ndarray:
         """Return log p of the hyperparameters on the unconstrained space, [g]."""
-        return self._run("prior", self._log_prior, theta)
+        return self._run("_log_prior", theta)
 
     def predictors(self, theta: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Return the means of the predictors at means [g, d] of the field, [g, n]."""
-        return self._run("predictors", self._predictors, theta, x)
+        return self._run("_predictors", theta, x)
 
     def at_zero(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the quadratic part at zero [g], its slope [g, d], and the predictors [g, n]."""
-        return self._run("at zero", self._at_zero, theta)
+        return self._run("_at_zero", theta)
 
     def curvature(self, theta: np.ndarray, directions: np.ndarray) -> np.ndarray:
         """Return the precision of the quadratic part times directions [k, d], [g, k, d]."""
-        return self._run("curvature", self._curvature, theta, shared=directions)
+        return self._run("_curvature", theta, shared=directions)
 
     def slopes(self, theta: np.ndarray, directions: np.ndarray) -> np.ndarray:
         """Return the slopes of the predictors along directions [k, d], [g, k, n]."""
-        return self._run("slopes", self._slopes, theta, shared=directions)
+        return self._run("_slopes", theta, shared=directions)
 
-    def expected(
-        self, theta: np.ndarray, mean: np.ndarray, variance: np.ndarray
-    ) -> np.ndarray:
+    def expected(self, theta: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """Return E f, E f′ and E f″ of the log likelihoods f of all observations, [g, 3, n]."""
-        return self._run("expected", partial(self._expected, False), theta, mean, variance)
+        return self._run("_expected", theta, mean, variance)
 
     def higher(self, theta: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """Return the expected third, fourth and fifth derivatives of the same, [g, 3, n]."""
-        return self._run("higher", partial(self._expected, True), theta, mean, variance)
+        return self._run("_higher", theta, mean, variance)
 
-    def _run(self, name: Any, function: Callable, *points: np.ndarray, shared: Any = None) -> Any:
-        """Return a function at each point, in blocks of one size, so that one program serves."""
+    def _run(self, method: str, *points: np.ndarray, shared: Any = None) -> Any:
+        """Return a method at each point, in blocks of one size, so that one program serves."""
+        data, rest = apart((self.args, self.kwargs))
+        def program(points: Any, shared: Any, data: list | None) -> Any:
+            args, kwargs = (self.args, self.kwargs) if data is None else rest.joined(data)
+            bound = getattr(replace(self, args=args, kwargs=kwargs), method)
+            return jax.vmap(lambda each: bound(*each, *shared))(points)
+
         with self.precision():
-            further = () if shared is None else (jnp.asarray(shared),)
-            axes = (0,) * len(points) + (None,) * len(further)
-            program = jax.vmap(function, in_axes=axes)
             results = []
+            further = () if shared is None else (jnp.asarray(shared),)
             for start in range(0, len(points[0]), BLOCK):
-                block = [jnp.asarray(_padded(part[start : start + BLOCK])) for part in points]
-                results.append(self._programs.run(name, program, *block, *further))
+                block = tuple(jnp.asarray(_padded(each[start : start + BLOCK])) for each in points)
+                name = method, rest.structure
+                results.append(self._programs.run_on(data, name, program, block, further))
             joined = jax.tree.map(lambda *parts: np.concatenate(parts), *results)
             return jax.tree.map(lambda part: part[: len(points[0])], joined)
 
     @cached_property
     def _programs(self) -> Programs:
-        return Programs.alone()
+        rest = apart((self.args, self.kwargs))[1]
+        parts = self.hyperparameters, self.field, self.likelihoods
+        return Programs(ConditionalModel, self.model, rest.leaves, parts)
 
     def _log_prior(self, theta: jax.Array) -> jax.Array:
         densities = self._densities(theta, jnp.zeros(self.size))
@@ -216,9 +221,14 @@ class ConditionalModel:
         found = [each.predictor for each in self._observations(theta, x)]
         return jnp.concatenate([jnp.zeros(0), *map(jnp.ravel, found)])
 
-    def _expected(
-        self, higher: bool, theta: jax.Array, mean: jax.Array, variance: jax.Array
-    ) -> jax.Array:
+    def _expected(self, theta: jax.Array, mean: jax.Array, variance: jax.Array) -> jax.Array:
+        return jnp.stack(_moments(self._log_likelihoods(theta), mean, variance))
+
+    def _higher(self, theta: jax.Array, mean: jax.Array, variance: jax.Array) -> jax.Array:
+        return jnp.stack(_higher(self._log_likelihoods(theta), mean, variance))
+
+    def _log_likelihoods(self, theta: jax.Array) -> Callable[[jax.Array, jax.Array], jax.Array]:
+        """Return E f of all observations as a function of the moments of their predictors."""
         observations = self._observations(theta, jnp.zeros(self.size))
 
         def expected(mean: jax.Array, variance: jax.Array) -> jax.Array:
@@ -228,8 +238,7 @@ class ConditionalModel:
                 parts.append(each.expected(mean[part], variance[part]))
             return jnp.concatenate(parts)
 
-        derivatives = _higher if higher else _moments
-        return jnp.stack(derivatives(expected, mean, variance))
+        return expected
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,113 @@
+"""Nested inference: hyperparameters on a grid, and the field given each of its points."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from moment_calculus import UnsupportedMoments
+from moment_inference.nested.conditional import Conditional, Conditioning, Start
+from moment_inference.nested.cumulant import Corrections, corrections
+from moment_inference.nested.exploration.mode import NoMode
+from moment_inference.nested.grid import Grid, explore
+from moment_inference.nested.host import ConditionalModel
+from moment_inference.nested.selection import FIT, NestedHost, Selection, select
+
+DEPTH = 8.0  # nats below the best density; what lies deeper counts as zero
+
+
+@dataclass(frozen=True, eq=False)
+class Inference:
+    """The posterior of a model on a grid of its hyperparameters."""
+
+    selection: Selection
+    model: ConditionalModel
+    uncorrected: Grid  # of the ELBO
+    grid: Grid  # of the corrected log densities, at the same points
+    conditional: Conditional  # at the points that count
+    corrections: Corrections  # at the same
+    weights: np.ndarray  # of the same in mixtures, their sum is 1
+
+    @classmethod
+    def of(cls, host: NestedHost, over: Collection[str] | None) -> Inference:
+        """Explore the hyperparameters by the ELBO, and correct it where it counts."""
+        selection = select(host, over)
+        model = host.given(selection.hyperparameters, selection.field, selection.likelihoods)
+        start = np.zeros(sum(host.latent[name].size for name in selection.hyperparameters))
+        search = _Search(Conditioning(model, start))
+        try:
+            uncorrected = explore(search.evaluate, start)
+        except NoMode as error:
+            raise no_mode(selection, str(error)) from None
+        counts = uncorrected.log_density > uncorrected.log_density.max() - DEPTH
+        conditional = search.at(uncorrected.points[counts])
+        found = corrections(model, conditional)
+        corrected = np.full(len(counts), np.nan)
+        corrected[counts] = conditional.log_density + found.evidence
+        grid = uncorrected.with_log_density(corrected)
+        weights = grid.weights[counts] / grid.weights[counts].sum()
+        return cls(selection, model, uncorrected, grid, conditional, found, weights)
+
+    @cached_property
+    def correction(self) -> float:
+        """Return the mean correction of log p(y | θ) over the posterior, nats."""
+        return float(self.weights @ self.corrections.evidence)
+
+    @property
+    def means(self) -> np.ndarray:
+        """Return the corrected means of the field at each point, [g, d]."""
+        return self.conditional.mean + self.corrections.mean
+
+    @cached_property
+    def variances(self) -> np.ndarray:
+        """Return the variances of the field at each point, [g, d]."""
+        return self.conditional.factors.marginal_variances()
+
+    def draws(self, generator: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return draws of the hyperparameters [count, h] and of the field [count, d].
+
+        The hyperparameters are points of the grid, and the field is Gaussian given each.
+        """
+        of_points = generator.multinomial(count, self.weights)
+        width = int(of_points.max())
+        noise = generator.normal(size=(len(of_points), self.model.size, width))
+        centred = np.moveaxis(self.conditional.factors.draws(noise), 1, 2)  # [g, width, d]
+        taken = np.arange(width) < of_points[:, None]
+        field = (self.means[:, None] + centred)[taken]
+        theta = np.repeat(self.conditional.theta, of_points, 0)
+        order = generator.permutation(count)
+        return theta[order], field[order]
+
+
+class _Search:
+    """Conditional Gaussians at points, from the best that was found before."""
+
+    def __init__(self, conditioning: Conditioning) -> None:
+        self.conditioning = conditioning
+        self.best, self.start = -np.inf, None
+
+    def at(self, points: np.ndarray) -> Conditional:
+        """Return the conditional Gaussians at points."""
+        found = self.conditioning.at(points, self.start)
+        densities = np.where(np.isfinite(found.log_density), found.log_density, -np.inf)
+        place = int(densities.argmax())
+        if densities[place] > self.best:
+            self.best = float(densities[place])
+            self.start = Start(found.mean[place], found.variance[place])
+        return found
+
+    def evaluate(self, points: np.ndarray) -> np.ndarray:
+        """Return log p(θ) + ELBO(θ) at points."""
+        return self.at(points).log_density
+
+
+def no_mode(selection: Selection, reason: str) -> UnsupportedMoments:
+    """Return the error for hyperparameters whose density has no maximum."""
+    return UnsupportedMoments(
+        f"the posterior of {', '.join(map(repr, selection.hyperparameters))} has no mode: {reason}",
+        sites=selection.hyperparameters,
+        remedy=f"give them proper priors that leave zero and infinity improbable, or use {FIT}",
+    )
