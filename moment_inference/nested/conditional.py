@@ -14,8 +14,9 @@ from moment_inference.nested.host import ConditionalModel
 from moment_inference.nested.probes import Probed
 from moment_inference.nested.sparse import Sparse
 
-STEPS = 50
+STEPS = 30
 REACH = 4.0  # most that a step moves a predictor
+ROUNDING = 1e-10  # relative change of the ELBO that is none
 DECREMENT = 1e-7  # nats that a step promises, at the end
 VARIANCE = 1e-3  # relative change of the predictors' variances, at the end
 
@@ -78,8 +79,8 @@ class Conditioning:
 class Start(NamedTuple):
     """Moments from which a search begins."""
 
-    mean: np.ndarray  # of the field, [d]
-    variance: np.ndarray  # of the predictors, [n]
+    mean: np.ndarray  # of the field, [g, d]
+    variance: np.ndarray  # of the predictors, [g, n]
 
 
 @dataclass(frozen=True)
@@ -140,10 +141,9 @@ class _Given:
     def first(self, start: Start | None) -> _State:
         """Return where a search begins."""
         count, size = self.slope.shape
-        mean = np.zeros((count, size)) if start is None else np.tile(start.mean, (count, 1))
-        variance = np.zeros_like(self.offset)
-        if start is not None:
-            variance = variance + start.variance
+        if start is None:
+            start = Start(np.zeros((count, size)), np.zeros_like(self.offset))
+        mean, variance = start
         terms = self.model.expected(self.theta, self.predictor(mean), variance)
         elbo, length = np.full(count, -np.inf), np.ones(count)
         return _State(mean, variance, -terms[:, 2], terms, elbo, length)
@@ -166,6 +166,7 @@ class _Given:
         new_length = np.where(rises, np.minimum(1, 2 * state.length), state.length / 2)
         change = np.abs(variance - state.variance) / (variance + 1e-300)
         settled = (change.max(1, initial=0) < VARIANCE) & ((slope * step).sum(1) < DECREMENT)
+        settled |= np.abs(elbo - state.elbo) < ROUNDING * np.abs(elbo)
         new = _State(mean, variance, weights, terms, elbo, new_length)
         return new, settled | ~np.isfinite(elbo)
 

@@ -83,21 +83,29 @@ class Inference:
 
 
 class _Search:
-    """Conditional Gaussians at points, from the best that was found before."""
+    """Conditional Gaussians at points, each from where it was before, or from the best point."""
 
     def __init__(self, conditioning: Conditioning) -> None:
         self.conditioning = conditioning
-        self.best, self.start = -np.inf, None
+        self.found = dict[bytes, tuple[np.ndarray, np.ndarray]]()
+        self.best = -np.inf
+        self.start: tuple[np.ndarray, np.ndarray] | None = None
 
     def at(self, points: np.ndarray) -> Conditional:
         """Return the conditional Gaussians at points."""
-        found = self.conditioning.at(points, self.start)
-        densities = np.where(np.isfinite(found.log_density), found.log_density, -np.inf)
-        place = int(densities.argmax())
-        if densities[place] > self.best:
-            self.best = float(densities[place])
-            self.start = Start(found.mean[place], found.variance[place])
+        found = self.conditioning.at(points, self._start(points))
+        for place in np.flatnonzero(np.isfinite(found.log_density)):
+            moments = found.mean[place], found.variance[place]
+            self.found[points[place].tobytes()] = moments
+            if found.log_density[place] > self.best:
+                self.best, self.start = found.log_density[place], moments
         return found
+
+    def _start(self, points: np.ndarray) -> Start | None:
+        if self.start is None:
+            return None
+        each = [self.found.get(point.tobytes(), self.start) for point in points]
+        return Start(*(np.stack(arrays) for arrays in zip(*each, strict=True)))
 
     def evaluate(self, points: np.ndarray) -> np.ndarray:
         """Return log p(θ) + ELBO(θ) at points."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from moment_calculus import UnsupportedMoments
 from moment_inference.nested.host import ConditionalModel
+from moment_inference.nested.marginals import Transform
 
 MOST = 5  # elements of hyperparameters
 STEP = 0.5  # of differences, on the unconstrained space
@@ -21,6 +22,7 @@ FIT = 'fit(model, GaussianGuide(), ..., method="newton")'
 class Latent:
     """A latent site."""
 
+    shape: tuple[int, ...]  # on its support
     size: int  # number of elements on the unconstrained space
     is_real: bool  # whether any real number is a value
 
@@ -31,6 +33,16 @@ class NestedHost(Protocol):
     @property
     def latent(self) -> Mapping[str, Latent]:
         """The latent sites."""
+
+    def transform(self, name: str) -> Transform:
+        """The function from the unconstrained space to a site's support, elementwise.
+
+        Raises:
+            ValueError: if the transform mixes elements.
+        """
+
+    def values(self, names: Sequence[str], points: np.ndarray) -> dict[str, np.ndarray]:
+        """Sites on their supports, [count, ...], of unconstrained points [count, size of all]."""
 
     def given(
         self, hyperparameters: Sequence[str], field: Sequence[str], likelihoods: Sequence[str]

@@ -16,6 +16,8 @@ import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.distributions import biject_to, constraints
 
+from moment_inference.nested.marginals import Transform
+from moment_inference.nested.stacked import mixed_elements
 from moment_inference.nested.selection import Latent
 from moment_inference.nested.predictors import (
     PROPAGATION,
@@ -56,6 +58,27 @@ class NestedModel:
         """Return the latent sites."""
         return {name: _latent(site) for name, site in self.sites.items() if is_latent(site)}
 
+    def transform(self, name: str) -> Transform:
+        """Return the function from the unconstrained space to a site's support, elementwise."""
+        own = biject_to(self.sites[name]["fn"].support)
+        if own.domain.event_dim:
+            raise mixed_elements(name)
+        as_array = lambda function: lambda x: self._computed(function, x)  # noqa: E731
+        slope = lambda x: own.log_abs_det_jacobian(x, own(x))  # noqa: E731
+        return Transform(*map(as_array, (own, own.inv, slope)))
+
+    def _computed(self, function: Callable, x: np.ndarray) -> np.ndarray:
+        with self.precision():
+            return np.asarray(function(jnp.asarray(x)), np.float64)
+
+    def values(self, names: Sequence[str], points: np.ndarray) -> dict[str, np.ndarray]:
+        """Return sites on their supports, [count, ...], of unconstrained points."""
+        shapes = {name: jnp.shape(self.sites[name]["value"]) for name in names}
+        with self.precision():
+            parts = jax.vmap(lambda point: _split(point, shapes))(jnp.asarray(points))
+            found = {n: biject_to(self.sites[n]["fn"].support)(part) for n, part in parts.items()}
+            return {name: np.asarray(value, np.float64) for name, value in found.items()}
+
     def given(
         self, hyperparameters: Sequence[str], field: Sequence[str], likelihoods: Sequence[str]
     ) -> ConditionalModel:
@@ -69,7 +92,7 @@ def _latent(site: dict) -> Latent:
     support, shape = site["fn"].support, jnp.shape(site["value"])
     size = int(np.prod(biject_to(support).inverse_shape(shape)))
     inner = getattr(support, "base_constraint", support)
-    return Latent(size, inner is constraints.real or support is constraints.real_vector)
+    return Latent(shape, size, inner is constraints.real or support is constraints.real_vector)
 
 
 class _Field:

@@ -1,0 +1,144 @@
+"""The posterior by nested inference, as users of both frameworks see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from moment_calculus.predictions.site import central_levels
+from moment_inference.display import aligned
+from moment_inference.errors import unknown_site
+from moment_inference.nested.inference import Inference
+from moment_inference.nested.marginals import Marginal, MixtureMarginal, TableMarginal
+from moment_inference.nested.selection import Latent, NestedHost
+from moment_inference.nested.stacked import StackedMarginal
+
+SHARE = 0.25  # of the correction, that its next order may be: measured, see nested_inference.md
+LARGE = 2.0  # nats of correction beyond which the Gaussian field is no basis
+ROWS = 12  # of a site in a summary
+
+
+class NestedPosterior:
+    """The posterior of a latent Gaussian model: hyperparameters on a grid, the field at each point.
+
+    Attributes:
+        hyperparameters: names of the sites on the grid.
+        field: names of the latent sites that are Gaussian given them.
+    """
+
+    def __init__(self, host: NestedHost, inference: Inference) -> None:
+        self._host, self._inference = host, inference
+        self.hyperparameters = inference.selection.hyperparameters
+        self.field = inference.selection.field
+
+    @property
+    def log_evidence(self) -> float:
+        """The log density of the observations, log p(y), nats."""
+        return self._inference.grid.log_evidence
+
+    @property
+    def log_evidence_error(self) -> float:
+        """The predicted error of ``log_evidence``, nats: of the grid, and a quarter of the correction."""
+        return self._inference.grid.evidence_error + SHARE * abs(self.correction)
+
+    @property
+    def correction(self) -> float:
+        """What the second cumulant adds to the ELBO of the field, a posterior mean, nats."""
+        return self._inference.correction
+
+    @cached_property
+    def _parts(self) -> dict[str, slice]:
+        """Return where each site is among the hyperparameters, or in the field."""
+        return {**self._places(self.hyperparameters), **self._places(self.field)}
+
+    def _places(self, names: Sequence[str]) -> dict[str, slice]:
+        ends = np.cumsum([self._host.latent[name].size for name in names]).tolist()
+        return {name: slice(a, b) for name, a, b in zip(names, [0, *ends[:-1]], ends, strict=True)}
+
+    def marginal(self, site: str) -> Marginal:
+        """The marginal posterior of a latent site, on its support.
+
+        Args:
+            site: its name.
+
+        Returns:
+            A :class:`Marginal` with ``pdf``, ``cdf``, ``quantile``, ``mean``,
+            ``standard_deviation`` and more, of each element of the site.
+
+        Raises:
+            ValueError: if the model has no such latent site, or the site is a
+                hyperparameter whose elements are mixed by its transform, such as a simplex.
+        """
+        if site not in self._parts:
+            raise unknown_site(site, self._parts)
+        latent = self._host.latent[site]
+        if site in self.hyperparameters:
+            return self._table(site, latent)
+        return self._mixture(site, latent)
+
+    def _table(self, site: str, latent: Latent) -> Marginal:
+        transform = self._host.transform(site)
+        places = range(*self._parts[site].indices(self._inference.grid.points.shape[1]))
+        tables = [TableMarginal(*self._inference.grid.marginal(k), transform) for k in places]
+        return tables[0] if latent.shape == () else StackedMarginal(tables, latent.shape)
+
+    def _mixture(self, site: str, latent: Latent) -> Marginal:
+        part, found = self._parts[site], self._inference
+        arrays = (found.means, found.variances, found.corrections.third)
+        shaped = (array[:, part].reshape(-1, *latent.shape) for array in arrays)
+        return MixtureMarginal(found.weights, *shaped)
+
+    def plain_draws(self, generator: np.random.Generator, count: int) -> Mapping[str, np.ndarray]:
+        """Return draws of all latent sites [count, ...] on their supports."""
+        theta, field = self._inference.draws(generator, count)
+        return self._host.values(self.hyperparameters, theta) | self._host.values(self.field, field)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What speaks against the result, a sentence each; empty if nothing does."""
+        found, grid = list[str](), self._inference.grid
+        if grid.has_two_modes:
+            names = ", ".join(map(repr, self.hyperparameters))
+            found.append(f"the posterior of {names} has {grid.modes} modes on the grid")
+        if abs(self.correction) > LARGE:
+            found.append(
+                f"the field is far from Gaussian: the second cumulant adds {self.correction:.1f} "
+                "nats, and further ones are left out"
+            )
+        if grid.edge_mass > 1e-3:
+            found.append(f"{grid.edge_mass:.1%} of the mass is beyond the edge of the grid")
+        return found
+
+    def summary(self, mass: float = 0.9) -> str:
+        """A table of all latent sites, with the first elements of large ones.
+
+        Args:
+            mass: probability inside the intervals.
+
+        Returns:
+            Lines with mean, standard deviation, skewness and interval, the evidence with its
+            predicted error, and what speaks against the result.
+        """
+        low, high = central_levels(mass)
+        heading = ["site", "mean", "sd", "skewness", f"{100 * low:g} %", f"{100 * high:g} %"]
+        rows = [heading]
+        for site in (*self.hyperparameters, *self.field):
+            rows += _rows(site, self.marginal(site), (low, high))
+        evidence = f"log evidence {self.log_evidence:.3f} ± {self.log_evidence_error:.3f}"
+        return "\n".join([*aligned(rows), evidence, *self.warnings])
+
+
+def _rows(site: str, marginal: Marginal, levels: tuple[float, float]) -> list[list[str]]:
+    ends = [np.asarray(marginal.quantile(level)) for level in levels]
+    arrays = [marginal.mean, marginal.standard_deviation, marginal.skewness, *ends]
+    if marginal.shape == ():
+        return [[site, *(f"{float(array):.3f}" for array in arrays)]]
+    places = list(np.ndindex(*marginal.shape))
+    rows = [
+        [f"{site}[{','.join(map(str, at))}]", *(f"{array[at]:.3f}" for array in arrays)]
+        for at in places[:ROWS]
+    ]
+    return rows if len(places) <= ROWS else [*rows, [f"{site}: {len(places) - ROWS} more"] + [""] * 5]

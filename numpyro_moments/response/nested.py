@@ -1,0 +1,89 @@
+"""Nested inference of NumPyro's models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from moment_calculus.numerics import one_thread_at_a_time
+from moment_calculus.predictions import checked_count
+from moment_inference.nested.inference import Inference
+from moment_inference.nested.posterior import NestedPosterior
+from numpyro_moments.evaluation.arguments import Precision, checked, checked_key, in_jax
+from numpyro_moments.evaluation.small_operations import small_operations_by_numpy
+from numpyro_moments.response.conditional import NestedModel
+
+
+class Nested(NestedPosterior):
+    """The posterior of a latent Gaussian model, by nested inference."""
+
+    def sample(self, n: int, key: jax.Array) -> dict[str, jax.Array]:
+        """Draw from the posterior.
+
+        Args:
+            n: how many draws.
+            key: random key.
+
+        Returns:
+            Arrays [n, ...] by latent site on their supports, as NumPyro's ``Predictive``
+            takes for its ``posterior_samples``. Hyperparameters are points of the grid,
+            the field is Gaussian given each, with its corrected mean.
+
+        Raises:
+            ValueError: if ``n`` is not a positive number.
+            TypeError: if ``key`` is no key.
+        """
+        count = checked_count(n)
+        seed = np.asarray(jax.random.bits(checked_key("key", key), [4]))
+        draws = self.plain_draws(np.random.default_rng(seed), count)
+        return {name: jnp.asarray(value) for name, value in draws.items()}
+
+
+@one_thread_at_a_time
+@checked
+def nested(
+    model: Callable, *data: Any, over: Sequence[str] | None = None, **named: Any
+) -> Nested:
+    """Infer a latent Gaussian model: hyperparameters on a grid, and a Gaussian given each point.
+
+    Given its hyperparameters (scales, correlations, shapes) the latent sites of such a model, its
+    field, are Gaussian, and every observation depends on them by one linear predictor:
+    hierarchies, random walks, splines, Gaussian processes, maps, with any likelihood. At each point
+    of the grid the ELBO of a Gaussian with all covariances is maximised; the second
+    cumulant of what it leaves out corrects it, in closed form. The evidence has a
+    predicted error.
+
+    Args:
+        model: NumPyro model, unmodified.
+        *data: its arguments, with observations.
+        over: names of the hyperparameters, of one to five numbers together; by default the
+            sites that are no real numbers, and the real numbers on which the precision of
+            other sites, or the slope of a predictor, depends.
+        **named: arguments of the model by name.
+
+    Returns:
+        The posterior: a ``Nested``.
+
+    Raises:
+        UnsupportedMoments: if the model is not of this kind: given the hyperparameters a
+            site is not Gaussian, or an observation depends on two predictors; or if their
+            posterior has no mode.
+        ValueError: if ``over`` names other sites.
+
+    Source: Rue, Martino and Chopin 2009 (the grid); the ELBO in place of Laplace's
+        approximation, and its correction, are this library's: ``docs/maths.md``.
+
+    Example:
+        >>> posterior = nested(model, x, y)  # doctest: +SKIP
+        >>> posterior.marginal("sigma").quantile(0.95)  # doctest: +SKIP
+        >>> posterior.log_evidence, posterior.log_evidence_error  # doctest: +SKIP
+    """
+    precision = Precision(True)
+    with precision(), small_operations_by_numpy():
+        args, kwargs = in_jax((data, named), True)
+        host = NestedModel(model, args, kwargs, precision)
+        return Nested(host, Inference.of(host, over))
