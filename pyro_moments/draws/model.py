@@ -122,7 +122,7 @@ def map_over_draws(
     size = size or _batch_size(
         result, max([inputs, *(part[0].numel() for part in values.values())])
     )
-    run = _runner(program, values, min(size, count))
+    run = runner(program, values, min(size, count))
     for start in range(0, count, size):
         part = {name: value[start : start + size] for name, value in values.items()}
         results = tree_leaves(run(part, min(size, count - start)))
@@ -139,7 +139,7 @@ def _as_array(tensor: torch.Tensor) -> np.ndarray:
     return tensor.detach().cpu().numpy()
 
 
-def _runner(program: OfDraw, values: Values, size: int) -> Callable[[Values, int], Any]:
+def runner(program: OfDraw, values: Values, size: int) -> Callable[[Values, int], Any]:
     """Return the first way to run the program that works for two draws."""
     count = min(size, 2)
     part = {name: value[:count] for name, value in values.items()}

@@ -79,6 +79,11 @@ def with_random_tensors(distribution: Any, tensors: Mapping[int, MomentTensor]) 
     return _Exchange(tensors, torch.Size(), torch.Size()).copy_part(distribution)
 
 
+def with_random_elements(fn: Any, tensors: Mapping[int, MomentTensor], shape: torch.Size) -> Any:
+    """Return a float64 copy with other random tensors, by ``id``, whose shape is the batch's."""
+    return _Elements(tensors, fn.batch_shape, shape).copy_part(fn)
+
+
 def settled_parameters(fn: Any) -> Any:
     """Return a distribution whose random parameters have covariances computed backwards."""
     tensors = random_tensors(fn)
@@ -169,6 +174,13 @@ class _Exchange(_Copy):
 
     def _shape(self, new: Distribution) -> None:
         """Keep the batch shape."""
+
+
+class _Elements(_Copy):
+    """Copies with random tensors of the new shape."""
+
+    def _random(self, tensor: MomentTensor) -> torch.Tensor:
+        return self.tensors[id(tensor)]
 
 
 class _Settled(_Exchange):
