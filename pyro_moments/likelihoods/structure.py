@@ -79,9 +79,17 @@ def with_random_tensors(distribution: Any, tensors: Mapping[int, MomentTensor]) 
     return _Exchange(tensors, torch.Size(), torch.Size()).copy_part(distribution)
 
 
-def with_random_elements(fn: Any, tensors: Mapping[int, MomentTensor], shape: torch.Size) -> Any:
-    """Return a float64 copy with other random tensors, by ``id``, whose shape is the batch's."""
-    return _Elements(tensors, fn.batch_shape, shape).copy_part(fn)
+def with_random_elements(
+    fn: Any,
+    tensors: Mapping[int, MomentTensor],
+    stacks: Mapping[int, torch.Tensor],
+    shape: torch.Size,
+) -> Any:
+    """Return a float64 copy with other random tensors of a new shape, by ``id``.
+
+    Of certain tensors in ``stacks``, also by ``id``, it has those of all points [g, ...].
+    """
+    return _Elements(tensors, stacks, fn.batch_shape, shape).copy_part(fn)
 
 
 def settled_parameters(fn: Any) -> Any:
@@ -177,10 +185,29 @@ class _Exchange(_Copy):
 
 
 class _Elements(_Copy):
-    """Copies with random tensors of the new shape."""
+    """Copies with random tensors of the new shape, and certain ones of several points."""
+
+    def __init__(
+        self,
+        tensors: Mapping[int, torch.Tensor],
+        stacks: Mapping[int, torch.Tensor],
+        batch: torch.Size,
+        shape: torch.Size,
+    ) -> None:
+        super().__init__(tensors, batch, shape)
+        self.stacks = stacks
 
     def _random(self, tensor: MomentTensor) -> torch.Tensor:
         return self.tensors[id(tensor)]
+
+    def _certain(self, tensor: torch.Tensor) -> torch.Tensor:
+        stack = self.stacks.get(id(tensor))
+        if stack is None:
+            return super()._certain(tensor)
+        axes = (1,) * (len(self.shape) - 1 - tensor.dim())
+        wide = stack.reshape(stack.shape[:1] + axes + tensor.shape)
+        wide = wide.expand(self.shape) if tensor.shape == self.batch else wide
+        return wide.double() if wide.is_floating_point() else wide
 
 
 class _Settled(_Exchange):
@@ -207,6 +234,11 @@ def tensors_of(distribution: Any) -> list[torch.Tensor]:
     if isinstance(distribution, tuple | list):
         return [tensor for item in distribution for tensor in tensors_of(item)]
     return []
+
+
+def certain_tensors(distribution: Any) -> list[torch.Tensor]:
+    """Return the tensors inside a distribution that are not random, in a fixed order."""
+    return [part for part in tensors_of(distribution) if not isinstance(part, MomentTensor)]
 
 
 def with_particle_axis(fn: Any, tensors: list[torch.Tensor], count: int) -> Any:

@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -18,29 +18,21 @@ from pyro import poutine
 from pyro.poutine.util import prune_subsample_sites
 from torch.distributions import biject_to, constraints
 
-from moment_inference.nested.predictors import (
-    PROPAGATION,
-    independent,
-    predictor_of,
-    with_predictor,
-)
+from moment_inference.nested.predictors import PROPAGATION
 from moment_inference.nested.selection import Latent
 from moment_inference.nested.values import Values, size_of, split
-from pyro_moments._host import tree_map
+from pyro_moments._host import tree_leaves, tree_map
 from pyro_moments.draws.model import FixLatent, log_density, runner
-from pyro_moments.evaluation.tensor import MomentTensor, unwrap
-from pyro_moments.evaluation.wrappers import WRAPPERS
 from pyro_moments.fitting.flat_loss import JacobianProducts, slope_of
 from pyro_moments.fitting.parameters import double_precision
 from pyro_moments.fitting.problem import random_state_restored
 from pyro_moments.fitting.storing import sampled_sites
-from pyro_moments.likelihoods.expected import EXPECTED_LOG_PROB, UNIVARIATE, explain_precision
-from pyro_moments.likelihoods.structure import random_tensors, with_random_elements
+from pyro_moments.response.observations import Likelihood, Observation, higher, moments
 from pyro_moments.sites.traces import is_latent, moment_traces
 
-KEPT = 256  # points of the hyperparameters whose observations are kept
-ELEMENTS = 2**15  # of all points, whose likelihoods are evaluated at once
+KEPT = 1024  # points of the hyperparameters whose certain parameters are kept
 Context = Callable[[], contextlib.AbstractContextManager]
+Certain = list[list[torch.Tensor]]  # parameters, of each site
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,52 +117,57 @@ class ConditionalModel:
         return self.values.size
 
     @cached_property
-    def _kept(self) -> dict[bytes, _Linear]:
+    def _kept(self) -> dict[bytes, Certain]:
         return {}  # by point
+
+    @cached_property
+    def _ways(self) -> dict[tuple[str, bool], Callable]:
+        return {}  # to run functions at points
 
     def densities(self, theta: np.ndarray, x: np.ndarray) -> dict[str, np.ndarray]:
         """Return the log densities of all sites at values [g, d] of the field, [g] each."""
         with self._running(), torch.no_grad():
-            return tree_map(_array, _at_points(self._densities, _tensor(theta), _tensor(x)))
+            return tree_map(_array, self._at_points(self._densities, _tensor(theta), _tensor(x)))
 
     def log_prior(self, theta: np.ndarray) -> np.ndarray:
         """Return log p of the hyperparameters on the unconstrained space, [g]."""
         with self._running(), torch.no_grad():
-            return _array(_at_points(self._log_prior, _tensor(theta)))
+            return _array(self._at_points(self._log_prior, _tensor(theta)))
 
     def predictors(self, theta: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Return the means of the predictors at means [g, d] of the field, [g, n]."""
         with self._running(), torch.no_grad():
-            pairs = zip(_tensor(theta), _tensor(x), strict=True)
-            return np.stack([_array(_predictors(self._run(*pair))) for pair in pairs])
+            return _array(self._runs(_tensor(theta), _tensor(x))[0])
 
     def at_zero(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the quadratic part at zero [g], its slope [g, d], and the predictors [g, n]."""
         with self._running():
-            value, slope, _ = self._quadratics(theta)
-            offset = np.stack([_array(part.predictors) for part in self._linear(theta)])
-            return _array(value), _array(slope).reshape(len(theta), -1), offset
+            value, slope, x = self._quadratics(theta)
+            offset, _ = self._runs(_tensor(theta), x.detach())
+            return _array(value), _array(slope).reshape(tuple(x.shape)), _array(offset)
 
     def curvature(self, theta: np.ndarray, directions: np.ndarray) -> np.ndarray:
         """Return the precision of the quadratic part times directions [k, d], [g, k, d]."""
         with self._running():
             _, slope, x = self._quadratics(theta)
-            rows = np.tile(-directions, len(theta))
-            products = JacobianProducts().times(rows, slope, [x])
-            return products.reshape(len(directions), *x.shape).swapaxes(0, 1)
+            return _products(-directions, slope, x)
 
     def slopes(self, theta: np.ndarray, directions: np.ndarray) -> np.ndarray:
         """Return the slopes of the predictors along directions [k, d], [g, k, n]."""
         with self._running():
-            return np.stack([part.along(directions) for part in self._linear(theta)])
+            x = self._zeros(theta)
+            predictors, _ = self._runs(_tensor(theta), x)
+            cotangent = torch.zeros_like(predictors, requires_grad=True)
+            transposed = slope_of((predictors * cotangent).sum(), [x])
+            return _products(directions, transposed, cotangent)
 
     def expected(self, theta: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """Return E f, E f′ and E f″ of the log likelihoods f of all observations, [g, 3, n]."""
-        return self._derivatives(_moments, theta, mean, variance)
+        return self._derivatives(moments, theta, mean, variance)
 
     def higher(self, theta: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """Return the expected third, fourth and fifth derivatives of the same, [g, 3, n]."""
-        return self._derivatives(_higher, theta, mean, variance)
+        return self._derivatives(higher, theta, mean, variance)
 
     @contextlib.contextmanager
     def _running(self) -> Iterator[None]:
@@ -200,10 +197,13 @@ class ConditionalModel:
         left_out = (*self.hyperparameters, *self.likelihoods)
         return sum((d for name, d in densities.items() if name not in left_out), 0 * x.sum())
 
+    def _zeros(self, theta: np.ndarray) -> torch.Tensor:
+        return torch.zeros(len(theta), self.size, requires_grad=True)
+
     def _quadratics(self, theta: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return the quadratic part of each point, its slopes as one vector, and the zeros."""
-        x = torch.zeros(len(theta), self.size, requires_grad=True)
-        value = _at_points(self._quadratic, _tensor(theta), x)
+        x = self._zeros(theta)
+        value = self._at_points(self._quadratic, _tensor(theta), x)
         return value, slope_of(value.sum(), [x]), x
 
     def _run(self, theta: torch.Tensor, x: torch.Tensor) -> list[Observation]:
@@ -216,166 +216,96 @@ class ConditionalModel:
             trace, _ = moment_traces(model, guide, self.args, self.kwargs, PROPAGATION)
         return [Observation.of(name, trace.nodes[name]) for name in self.likelihoods]
 
-    def _linear(self, theta: np.ndarray) -> Iterator[_Linear]:
-        """Yield what a run at each point finds at zero."""
-        for point in theta:
-            key = point.tobytes()
-            if key not in self._kept:
-                if len(self._kept) >= KEPT:
-                    self._kept.clear()
-                zero = torch.zeros(self.size, requires_grad=True)
-                self._kept[key] = _Linear(self._run(_tensor(point), zero), zero)
-            yield self._kept[key]
+    def _read(self, theta: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, Certain]:
+        """Return the predictors of a run with moments, and the certain parameters of each site."""
+        found = self._run(theta, x)
+        predictors = [x.new_zeros(0), *(each.predictor.reshape(-1) for each in found)]
+        return torch.cat(predictors), [each.certain for each in found]
+
+    def _runs(self, theta: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, Certain]:
+        """Return the same for all points, with a leading axis."""
+        return self._at_points(self._read, theta, x, at_once=self._runs_at_once)
 
     def _derivatives(
         self, of: Callable, theta: np.ndarray, mean: np.ndarray, variance: np.ndarray
     ) -> np.ndarray:
         with self._running():
             found, start = [np.zeros([len(theta), 3, 0])], 0
-            for index, (first, is_shared) in enumerate(self._likelihoods):
-                part = slice(start, start := start + first.size)
-                moments = mean[:, part], variance[:, part]
-                if is_shared:
-                    found.append(_in_blocks(of, first, *moments))
-                else:
-                    ones = [point.observations[index] for point in self._linear(theta)]
-                    rows = zip(ones, *moments, strict=True)
-                    found.append(np.stack([_evaluated(of, *row) for row in rows]))
+            for index, each in enumerate(self._likelihoods):
+                part = slice(start, start := start + each.first.size)
+                points = partial(self._observation, index, theta)
+                found.append(each.derivatives(of, points, mean[:, part], variance[:, part]))
             return np.concatenate(found, 2)
 
+    def _observation(self, index: int, theta: np.ndarray, points: slice) -> Observation:
+        """Return an observation at some points."""
+        likelihood = self._likelihoods[index]
+        if not likelihood.joins:
+            (point,) = theta[points]
+            return self._run(_tensor(point), torch.zeros(self.size))[index]
+        kept = self._certain(theta[points])
+        stacks = zip(*(each[index] for each in kept), strict=True)
+        return likelihood.first.at_points([torch.stack(parts) for parts in stacks])
+
+    def _certain(self, theta: np.ndarray) -> list[Certain]:
+        """Return the certain parameters of each site at each point."""
+        new = [point for point in theta if point.tobytes() not in self._kept]
+        if new:
+            if len(self._kept) > KEPT:
+                self._kept.clear()
+                new = [*theta]
+            with torch.no_grad():
+                points = _tensor(np.stack(new))
+                _, certain = self._runs(points, torch.zeros(len(new), self.size))
+            for index, point in enumerate(new):
+                self._kept[point.tobytes()] = [[part[index] for part in site] for site in certain]
+        return [self._kept[point.tobytes()] for point in theta]
+
     @cached_property
-    def _likelihoods(self) -> list[tuple[Observation, bool]]:
-        """Return observations, and whether they depend on points by their predictors alone."""
-        size = size_of(self.values.unconstrained)
-        point = 0.3 * np.random.default_rng(0).normal(size=size)
-        runs = [self._run(_tensor(one), torch.zeros(self.size)) for one in (point, point + 0.37)]
-        return [(first, first.is_like(second)) for first, second in zip(*runs, strict=True)]
+    def _trial(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return two generic points and fields."""
+        generator = np.random.default_rng(0)
+        point = 0.3 * generator.normal(size=size_of(self.values.unconstrained))
+        points = np.stack([point, point + 0.37])
+        return _tensor(points), _tensor(generator.normal(size=(2, self.size)))
 
-
-@dataclass(frozen=True)
-class Observation:
-    """An observed site with the one Gaussian behind its parameters."""
-
-    fn: Any  # of its elements
-    value: torch.Tensor
-    weights: Any
-    shape: tuple[int, ...]
-    gaussian: Any
-
-    @classmethod
-    def of(cls, name: str, site: Any) -> Observation:
-        """Return the observation of a site of a run with moments."""
-        whole = site["fn"] if site["mask"] is None else site["fn"].mask(site["mask"])
-        given = whole, site["value"], site["scale"]
-        fn, value, events, weights = WRAPPERS.elements(*given, lambda fn, value: value)
-        values = [unwrap(tensor) for tensor in random_tensors(fn)]
-        gaussian = predictor_of(name, type(fn).__name__, values)
-        shape = tuple(whole.batch_shape + whole.event_shape[:events])
-        weights = torch.as_tensor(weights, dtype=torch.float64).expand(shape)
-        return cls(fn, value, weights, shape, gaussian)
-
-    @property
-    def size(self) -> int:
-        """Return the number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def predictor(self) -> torch.Tensor:
-        """Return the mean of the predictor of each element."""
-        return self.gaussian.mean.expand(self.shape)
-
-    def expected(self, mean: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
-        """Return the weighted E log p of each element [..., n], for moments of its predictor."""
-        shape = mean.shape[:-1] + self.shape
-        predictor = independent(mean.reshape(shape), variance.reshape(shape), self.gaussian)
-        tensors = {
-            id(tensor): MomentTensor(with_predictor(unwrap(tensor), predictor))
-            for tensor in random_tensors(self.fn)
-        }
-        fn = with_random_elements(self.fn, tensors, torch.Size(shape))
-        rule = EXPECTED_LOG_PROB.function_for(fn) or UNIVARIATE.expected
-        found = explain_precision(rule, fn, self.value).expand(shape)
-        return torch.where(self.weights == 0, 0.0, self.weights * found).reshape(mean.shape)
-
-    def is_like(self, other: Observation) -> bool:
-        """Return whether another one has the same elements, as functions of the predictor."""
-        generator = np.random.default_rng(1)
-        mean, variance = generator.normal(size=self.size), generator.uniform(0.1, 1, self.size)
+    @cached_property
+    def _likelihoods(self) -> list[Likelihood]:
+        """Return the likelihoods."""
         with torch.no_grad():
-            one, two = (
-                _array(each.expected(_tensor(mean), _tensor(variance))) for each in (self, other)
-            )
-        return self.shape == other.shape and np.allclose(one, two, rtol=1e-12, atol=1e-12)
-
-
-@dataclass(frozen=True)
-class _Linear:
-    """The observations of a run, whose predictors are linear in the field."""
-
-    observations: list[Observation]
-    zero: torch.Tensor  # the field
+            runs = [self._run(*pair) for pair in zip(*self._trial, strict=True)]
+            return [Likelihood.of(*points) for points in zip(*runs, strict=True)]
 
     @cached_property
-    def predictors(self) -> torch.Tensor:
-        """Return the means of all predictors."""
-        return _predictors(self.observations)
+    def _runs_at_once(self) -> bool:
+        """Return whether a run of several points gives what a run of each gives."""
+        with torch.no_grad():
+            pair = [
+                tree_leaves(self._at_points(self._read, *self._trial, at_once=at_once))
+                for at_once in (True, False)
+            ]
+        return all(
+            torch.allclose(one, other, rtol=1e-9, atol=1e-12, equal_nan=True)
+            for one, other in zip(*pair, strict=True)
+        )
 
-    def along(self, directions: np.ndarray) -> np.ndarray:
-        """Return their slopes along directions of the field, by the transposed Jacobian."""
-        cotangent = torch.zeros_like(self.predictors, requires_grad=True)
-        product = slope_of((self.predictors * cotangent).sum(), [self.zero])
-        return JacobianProducts().times(directions, product, [cotangent])
-
-
-def _predictors(observations: Sequence[Observation]) -> torch.Tensor:
-    return torch.cat([torch.zeros(0), *(each.predictor.reshape(-1) for each in observations)])
-
-
-def _at_points(function: Callable, *points: torch.Tensor) -> Any:
-    """Return a function at each point, with its graph: by vmap, or one by one if that fails."""
-    values = {str(index): part for index, part in enumerate(points)}
-    count = len(points[0])
-    return runner(lambda parts: function(*parts.values()), values, count)(values, count)
-
-
-def _in_blocks(
-    of: Callable, observation: Observation, mean: np.ndarray, variance: np.ndarray
-) -> np.ndarray:
-    """Return derivatives of elements at all points, [g, 3, n]."""
-    count = max(1, ELEMENTS // max(1, observation.size))
-    parts = [
-        _evaluated(of, observation, mean[start : start + count], variance[start : start + count])
-        for start in range(0, len(mean), count)
-    ]
-    return np.concatenate(parts).reshape(len(mean), 3, -1)
+    def _at_points(self, function: Callable, *points: torch.Tensor, at_once: bool = True) -> Any:
+        """Return a function at each point, with its graph: by vmap, or one by one if that fails."""
+        values = {str(index): part for index, part in enumerate(points)}
+        count, name = len(points[0]), function.__name__
+        size = count if at_once else 1
+        run = self._ways.get((name, at_once)) or runner(
+            lambda parts: function(*parts.values()), values, size
+        )
+        if count > 1:
+            self._ways[name, at_once] = run
+        return run(values, count)
 
 
-def _evaluated(
-    of: Callable, observation: Observation, mean: np.ndarray, variance: np.ndarray
-) -> np.ndarray:
-    tensors = (_tensor(part).requires_grad_() for part in (mean, variance))
-    return np.stack([_array(part) for part in of(observation.expected, *tensors)], -2)
-
-
-def _moments(function: Callable, mean: torch.Tensor, variance: torch.Tensor) -> list[torch.Tensor]:
-    """Return E f, E f′ and E f″ of an elementwise E f by the mean and the variance."""
-    value = function(mean, variance)
-    first, second = torch.autograd.grad(value.sum(), (mean, variance), materialize_grads=True)
-    return [value, first, 2 * second]
-
-
-def _higher(function: Callable, mean: torch.Tensor, variance: torch.Tensor) -> list[torch.Tensor]:
-    """Return E f‴ to the fifth derivative, the derivatives by the variance being ½ E f″."""
-    second = 2 * _slope(function(mean, variance), variance)
-    fourth = 2 * _slope(second, variance)
-    return [_slope(second, mean), fourth, _slope(fourth, mean)]
-
-
-def _slope(of: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
-    """Return the elementwise derivative, with its graph."""
-    if not of.requires_grad:
-        return torch.zeros_like(by)
-    return torch.autograd.grad(of.sum(), by, create_graph=True, materialize_grads=True)[0]
+def _products(rows: np.ndarray, vector: torch.Tensor, by: torch.Tensor) -> np.ndarray:
+    """Return rows [k, d], the same for all points, times the Jacobian of a vector [g d]."""
+    products = JacobianProducts().times(np.tile(rows, len(by)), vector, [by])
+    return products.reshape(len(rows), *by.shape).swapaxes(0, 1)
 
 
 def _tensor(array: np.ndarray) -> torch.Tensor:
