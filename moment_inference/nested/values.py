@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,6 +18,19 @@ class Values:
     transforms: Mapping[str, Any]  # of the hyperparameters, to their supports
     supported: Shapes  # of the hyperparameters, on their supports
     field: Shapes  # of the other sites
+
+    @classmethod
+    def of(
+        cls,
+        sites: Mapping[str, Any],
+        hyperparameters: Iterable[str],
+        field: Iterable[str],
+        bijection: Callable[[Any], Any],  # from the unconstrained space to a support
+    ) -> Values:
+        """Return where the sites of a run of a model are."""
+        transforms = {name: bijection(sites[name]["fn"].support) for name in hyperparameters}
+        shapes = ({n: tuple(sites[n]["value"].shape) for n in part} for part in (transforms, field))
+        return cls(transforms, *shapes)
 
     @property
     def size(self) -> int:

@@ -17,23 +17,30 @@ from numpyro import handlers
 from numpyro.distributions import biject_to, constraints
 
 from moment_inference.nested.marginals import Transform
-from moment_inference.nested.stacked import mixed_elements
-from moment_inference.nested.selection import Latent
 from moment_inference.nested.predictors import (
     PROPAGATION,
     independent,
     predictor_of,
     with_predictor,
 )
+from moment_inference.nested.selection import Latent
+from moment_inference.nested.stacked import mixed_elements
+from moment_inference.nested.values import Values, split
+from numpyro_moments.draws.model import log_density
 from numpyro_moments.evaluation.arguments import Precision, apart
 from numpyro_moments.evaluation.programs import Programs
-from numpyro_moments.draws.model import log_density
-from numpyro_moments.likelihoods.expected import EXPECTED_LOG_PROB, UNIVARIATE, included, on_arrays, shape_with
-from numpyro_moments.likelihoods.structure import copied, random_leaves
+from numpyro_moments.evaluation.wrappers import WRAPPERS
 from numpyro_moments.fitting.storing import sampled_sites
+from numpyro_moments.likelihoods.expected import (
+    EXPECTED_LOG_PROB,
+    UNIVARIATE,
+    included,
+    on_arrays,
+    shape_with,
+)
+from numpyro_moments.likelihoods.structure import copied, random_leaves
 from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.traces import is_latent, moment_traces
-from numpyro_moments.evaluation.wrappers import WRAPPERS
 
 BLOCK = 16  # points of the hyperparameters that one program takes
 
@@ -73,10 +80,9 @@ class NestedModel:
 
     def values(self, names: Sequence[str], points: np.ndarray) -> dict[str, np.ndarray]:
         """Return sites on their supports, [count, ...], of unconstrained points."""
-        shapes = {name: jnp.shape(self.sites[name]["value"]) for name in names}
+        constrained = Values.of(self.sites, names, (), biject_to).constrained
         with self.precision():
-            parts = jax.vmap(lambda point: _split(point, shapes))(jnp.asarray(points))
-            found = {n: biject_to(self.sites[n]["fn"].support)(part) for n, part in parts.items()}
+            found = jax.vmap(constrained)(jnp.asarray(points))
             return {name: np.asarray(value, np.float64) for name, value in found.items()}
 
     def given(
@@ -121,9 +127,14 @@ class ConditionalModel:
     precision: Precision
 
     @cached_property
-    def transforms(self) -> dict[str, Any]:
-        """Return the transforms of the hyperparameters from the unconstrained space."""
-        return {name: biject_to(self.sites[name]["fn"].support) for name in self.hyperparameters}
+    def values(self) -> Values:
+        """Return where the sites are in the vectors."""
+        return Values.of(self.sites, self.hyperparameters, self.field, biject_to)
+
+    @property
+    def size(self) -> int:
+        """Return the number of coordinates of the field."""
+        return self.values.size
 
     def densities(self, theta: np.ndarray, x: np.ndarray) -> dict[str, np.ndarray]:
         """Return the log densities of all sites at values [g, d] of the field, [g] each."""
@@ -160,6 +171,7 @@ class ConditionalModel:
     def _run(self, method: str, *points: np.ndarray, shared: Any = None) -> Any:
         """Return a method at each point, in blocks of one size, so that one program serves."""
         data, rest = apart((self.args, self.kwargs))
+
         def program(points: Any, shared: Any, data: list | None) -> Any:
             args, kwargs = (self.args, self.kwargs) if data is None else rest.joined(data)
             bound = getattr(replace(self, args=args, kwargs=kwargs), method)
@@ -183,8 +195,8 @@ class ConditionalModel:
 
     def _log_prior(self, theta: jax.Array) -> jax.Array:
         densities = self._densities(theta, jnp.zeros(self.size))
-        own = sum((densities[name] for name in self.hyperparameters), jnp.zeros(()))
-        return own + self._log_jacobian(theta)
+        own = [densities[name] for name in self.hyperparameters]
+        return sum([*own, *self.values.log_jacobians(theta)], jnp.zeros(()))
 
     def _at_zero(self, theta: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         zero = jnp.zeros(self.size)
@@ -199,28 +211,8 @@ class ConditionalModel:
         along = jax.linearize(lambda x: self._predictors(theta, x), jnp.zeros(self.size))[1]
         return jax.vmap(along)(directions)
 
-    def constrained(self, theta: jax.Array) -> dict[str, jax.Array]:
-        """Return the hyperparameters of one point on their supports."""
-        parts = _split(theta, self._shapes(self.hyperparameters))
-        return {name: self.transforms[name](part) for name, part in parts.items()}
-
-    def _shapes(self, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
-        return {name: jnp.shape(self.sites[name]["value"]) for name in names}
-
-    @cached_property
-    def size(self) -> int:
-        """Return the number of coordinates of the field."""
-        return sum(int(np.prod(shape)) for shape in self._shapes(self.field).values())
-
-    def _log_jacobian(self, theta: jax.Array) -> jax.Array:
-        total = jnp.zeros(())
-        for name, part in _split(theta, self._shapes(self.hyperparameters)).items():
-            transform = self.transforms[name]
-            total += jnp.sum(transform.log_abs_det_jacobian(part, transform(part)))
-        return total
-
     def _densities(self, theta: jax.Array, x: jax.Array) -> dict[str, jax.Array]:
-        values = {**self.constrained(theta), **_split(x, self._shapes(self.field))}
+        values = self.values.of(theta, x)
         seeded = handlers.seed(handlers.substitute(self.model, data=values), 0)
         trace = handlers.trace(seeded).get_trace(*self.args, **self.kwargs)
         return {n: jnp.sum(log_density({n: s})) for n, s in trace.items() if s["type"] == "sample"}
@@ -232,12 +224,12 @@ class ConditionalModel:
 
     def _observations(self, theta: jax.Array, x: jax.Array) -> list[Observation]:
         events = {name: self.sites[name]["fn"].event_dim for name in self.field}
-        guide = _Field(_split(x, self._shapes(self.field)), events)
-        model = handlers.condition(self.model, data=self.constrained(theta))
-        program = model, guide, self.args, self.kwargs, {}
+        guide = _Field(split(x, self.values.field), events)
+        model = handlers.condition(self.model, data=self.values.constrained(theta))
+        call: Any = model, guide, self.args, self.kwargs, {}, jax.random.key(0), PROPAGATION
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of covariances, which nobody reads here
-            sites = moment_traces(*program, jax.random.key(0), PROPAGATION, settles=False).model
+            sites = moment_traces(*call, settles=False).model
         return [Observation.of(name, sites[name]) for name in self.likelihoods]
 
     def _predictors(self, theta: jax.Array, x: jax.Array) -> jax.Array:
@@ -297,8 +289,8 @@ class Observation:
 
     def expected(self, mean: jax.Array, variance: jax.Array) -> jax.Array:
         """Return the weighted E log p of each element [n], for moments of its predictor."""
-        given = (jnp.reshape(part, self.shape) for part in (mean, variance))
-        predictor = independent(*given, self.gaussian)
+        mean, variance = (jnp.reshape(part, self.shape) for part in (mean, variance))
+        predictor = independent(mean, variance, self.gaussian)
         replace = lambda leaf: with_predictor(leaf, predictor) if is_random(leaf) else leaf  # noqa: E731
         fn = copied(jax.tree.map(replace, self.fn, is_leaf=is_random))
         fn._batch_shape = self.shape
@@ -334,15 +326,6 @@ def _higher(
 
 def _slope(function: Callable, at: jax.Array) -> jax.Array:
     return jax.jvp(function, (at,), (jnp.ones_like(at),))[1]
-
-
-def _split(vector: jax.Array, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, jax.Array]:
-    parts, start = {}, 0
-    for name, shape in shapes.items():
-        size = int(np.prod(shape))
-        parts[name] = jnp.reshape(vector[start : start + size], shape)
-        start += size
-    return parts
 
 
 def _padded(part: np.ndarray) -> np.ndarray:

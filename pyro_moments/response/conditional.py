@@ -18,8 +18,10 @@ from pyro import poutine
 from pyro.poutine.util import prune_subsample_sites
 from torch.distributions import biject_to, constraints
 
+from moment_inference.nested.marginals import Transform
 from moment_inference.nested.predictors import PROPAGATION
 from moment_inference.nested.selection import Latent
+from moment_inference.nested.stacked import mixed_elements
 from moment_inference.nested.values import Values, size_of, split
 from pyro_moments._host import tree_leaves, tree_map
 from pyro_moments.draws.model import FixLatent, log_density, runner
@@ -55,6 +57,19 @@ class NestedModel:
         """Return the latent sites."""
         return {name: _latent(site) for name, site in self.sites.items() if is_latent(site)}
 
+    def transform(self, name: str) -> Transform:
+        """Return the function from the unconstrained space to a site's support, elementwise."""
+        own = biject_to(self.sites[name]["fn"].support)
+        if own.domain.event_dim:
+            raise mixed_elements(name)
+        slope = lambda x: own.log_abs_det_jacobian(x, own(x))  # noqa: E731
+        return Transform(*(partial(_computed, function) for function in (own, own.inv, slope)))
+
+    def values(self, names: Sequence[str], points: np.ndarray) -> dict[str, np.ndarray]:
+        """Return sites on their supports, [count, ...], of unconstrained points."""
+        constrained = Values.of(self.sites, names, (), biject_to).constrained
+        return tree_map(_array, torch.vmap(constrained)(_tensor(points)))
+
     def given(
         self, hyperparameters: Sequence[str], field: Sequence[str], likelihoods: Sequence[str]
     ) -> ConditionalModel:
@@ -65,13 +80,17 @@ class NestedModel:
         )
 
 
+def _computed(function: Callable, x: np.ndarray) -> np.ndarray:
+    return _array(function(_tensor(x)))
+
+
 def _latent(site: Any) -> Latent:
-    support, shape = site["fn"].support, site["value"].shape
+    support, shape = site["fn"].support, tuple(site["value"].shape)
     inner = support
     while isinstance(inner, constraints.independent):
         inner = inner.base_constraint
     size = math.prod(biject_to(support).inverse_shape(shape))
-    return Latent(size, isinstance(inner, type(constraints.real)))
+    return Latent(shape, size, isinstance(inner, type(constraints.real)))
 
 
 class _Field:
@@ -102,16 +121,9 @@ class ConditionalModel:
     @cached_property
     def values(self) -> Values:
         """Return where the sites are in the vectors."""
-        transforms = {
-            name: biject_to(self.sites[name]["fn"].support) for name in self.hyperparameters
-        }
-        shapes = [
-            {name: tuple(self.sites[name]["value"].shape) for name in names}
-            for names in (self.hyperparameters, self.field)
-        ]
-        return Values(transforms, *shapes)
+        return Values.of(self.sites, self.hyperparameters, self.field, biject_to)
 
-    @cached_property
+    @property
     def size(self) -> int:
         """Return the number of coordinates of the field."""
         return self.values.size
