@@ -48,7 +48,7 @@ class Values:
         parts = split(theta, self.unconstrained)
         return {name: self.transforms[name](part) for name, part in parts.items()}
 
-    def of(self, theta: Any, x: Any) -> dict[str, Any]:
+    def at(self, theta: Any, x: Any) -> dict[str, Any]:
         """Return the values of all latent sites at one point [h] and a field [d]."""
         return {**self.constrained(theta), **split(x, self.field)}
 

@@ -212,7 +212,7 @@ class ConditionalModel:
         return jax.vmap(along)(directions)
 
     def _densities(self, theta: jax.Array, x: jax.Array) -> dict[str, jax.Array]:
-        values = self.values.of(theta, x)
+        values = self.values.at(theta, x)
         seeded = handlers.seed(handlers.substitute(self.model, data=values), 0)
         trace = handlers.trace(seeded).get_trace(*self.args, **self.kwargs)
         return {n: jnp.sum(log_density({n: s})) for n, s in trace.items() if s["type"] == "sample"}

@@ -199,7 +199,7 @@ class ConditionalModel:
         return sum([*own, *self.values.log_jacobians(theta)], theta.new_zeros(()))
 
     def _densities(self, theta: torch.Tensor, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        with FixLatent(self.values.of(theta, x)):
+        with FixLatent(self.values.at(theta, x)):
             trace = poutine.trace(self.model).get_trace(*self.args, **self.kwargs)
         nodes = prune_subsample_sites(trace).nodes
         return {n: log_density([site]) for n, site in nodes.items() if site["type"] == "sample"}
