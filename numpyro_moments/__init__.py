@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         propagate_statistics,
     )
     from numpyro_moments.response.linear_response import LinearResponse, linear_response
+    from numpyro_moments.response.nested import Nested, nested
 
 __all__ = [
     "SVI",
@@ -82,6 +83,7 @@ __all__ = [
     "MCDropoutGuide",
     "Moments",
     "NarrowerVarianceWarning",
+    "Nested",
     "NotAnOptimum",
     "Prediction",
     "Progress",
@@ -102,6 +104,7 @@ __all__ = [
     "loo",
     "moment_accuracy",
     "moment_rule",
+    "nested",
     "predict",
     "predictive_moments",
     "predictive_p_values",
@@ -121,6 +124,7 @@ _IMPORTED_ON_REQUEST = {  # what looks at a fit after training, and what needs f
     "numpyro_moments.criticism.pruning": "pruning_report smaller_network",
     "numpyro_moments.criticism.verdicts": "compare_with_nuts diagnose",
     "numpyro_moments.response.linear_response": "LinearResponse linear_response",
+    "numpyro_moments.response.nested": "Nested nested",
     "numpyro_moments.prediction.statistics": (
         "AnalyticNorm initialise_from_statistics propagate_statistics"
     ),

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from pyro_moments.criticism.pruning import pruning_report, smaller_network
     from pyro_moments.criticism.verdicts import compare_with_nuts, diagnose
     from pyro_moments.response.linear_response import LinearResponse, linear_response
+    from pyro_moments.response.nested import Nested, nested
 
 __all__ = [
     "SVI",
@@ -86,6 +87,7 @@ __all__ = [
     "MomentTensor",
     "Moments",
     "NarrowerVarianceWarning",
+    "Nested",
     "NotAnOptimum",
     "Prediction",
     "Progress",
@@ -106,6 +108,7 @@ __all__ = [
     "loo",
     "moment_accuracy",
     "moment_rule",
+    "nested",
     "predict",
     "predictive_moments",
     "predictive_p_values",
@@ -125,6 +128,7 @@ _IMPORTED_ON_REQUEST = {  # what looks at a fit after training
     "pyro_moments.criticism.pruning": "pruning_report smaller_network",
     "pyro_moments.criticism.verdicts": "compare_with_nuts diagnose",
     "pyro_moments.response.linear_response": "LinearResponse linear_response",
+    "pyro_moments.response.nested": "Nested nested",
 }
 
 

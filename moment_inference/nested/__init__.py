@@ -1,1 +1,17 @@
 """Nested inference: hyperparameters on a grid, a Gaussian of everything else at each point."""
+
+from moment_inference.nested.inference import Inference
+from moment_inference.nested.marginals import Transform
+from moment_inference.nested.posterior import NestedPosterior
+from moment_inference.nested.predictors import (
+    PROPAGATION,
+    independent,
+    predictor_of,
+    with_predictor,
+)
+from moment_inference.nested.selection import Latent
+from moment_inference.nested.stacked import mixed_elements
+from moment_inference.nested.values import Values, size_of, split
+
+__all__ = ["PROPAGATION", "Inference", "Latent", "NestedPosterior", "Transform", "Values"]
+__all__ += ["independent", "mixed_elements", "predictor_of", "size_of", "split", "with_predictor"]

@@ -123,8 +123,9 @@ class _Given:
     @classmethod
     def of(cls, conditioning: Conditioning, theta: np.ndarray) -> _Given:
         """Return the model at points."""
-        model, parts = conditioning.model, (conditioning.precision, conditioning.design)
-        return cls(model, theta, *(part.at(theta) for part in parts), *model.at_zero(theta))
+        model = conditioning.model
+        precision, design = conditioning.precision.at(theta), conditioning.design.at(theta)
+        return cls(model, theta, precision, design, *model.at_zero(theta))
 
     def take(self, points: np.ndarray) -> _Given:
         """Return the model at some of the points."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -41,7 +40,7 @@ class NestedPosterior:
 
     @property
     def log_evidence_error(self) -> float:
-        """The predicted error of ``log_evidence``, nats: of the grid, and a quarter of the correction."""
+        """The predicted error of ``log_evidence``: the grid's, and a quarter of the correction."""
         return self._inference.grid.evidence_error + SHARE * abs(self.correction)
 
     @property
@@ -87,9 +86,9 @@ class NestedPosterior:
 
     def _mixture(self, site: str, latent: Latent) -> Marginal:
         part, found = self._parts[site], self._inference
-        arrays = (found.means, found.variances, found.corrections.third)
-        shaped = (array[:, part].reshape(-1, *latent.shape) for array in arrays)
-        return MixtureMarginal(found.weights, *shaped)
+        shaped = lambda array: array[:, part].reshape(-1, *latent.shape)  # noqa: E731
+        moments = shaped(found.means), shaped(found.variances), shaped(found.corrections.third)
+        return MixtureMarginal(found.weights, *moments)
 
     def plain_draws(self, generator: np.random.Generator, count: int) -> Mapping[str, np.ndarray]:
         """Return draws of all latent sites [count, ...] on their supports."""
@@ -141,4 +140,6 @@ def _rows(site: str, marginal: Marginal, levels: tuple[float, float]) -> list[li
         [f"{site}[{','.join(map(str, at))}]", *(f"{array[at]:.3f}" for array in arrays)]
         for at in places[:ROWS]
     ]
-    return rows if len(places) <= ROWS else [*rows, [f"{site}: {len(places) - ROWS} more"] + [""] * 5]
+    return (
+        rows if len(places) <= ROWS else [*rows, [f"{site}: {len(places) - ROWS} more"] + [""] * 5]
+    )

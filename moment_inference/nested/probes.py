@@ -50,7 +50,9 @@ class Probed:
         found = self.products(points, directions)
         values = found[:, self.colours[self.pattern.columns], self.pattern.rows]
         matrix = Sparse(self.pattern, values)
-        difference = np.abs(matrix.times(np.broadcast_to(directions[-1], (len(points), size))) - found[:, -1])
+        difference = np.abs(
+            matrix.times(np.broadcast_to(directions[-1], (len(points), size))) - found[:, -1]
+        )
         if not (difference <= TOLERANCE * (1 + np.abs(found[:, -1]))).all():
             raise ValueError("the elements of the model that depend on each other differ by point")
         return matrix

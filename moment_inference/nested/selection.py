@@ -139,7 +139,7 @@ class _Trial:
         return {name for name, values in densities.items() if _is_bent(values)}
 
     def that_change_precisions(self) -> list[str]:
-        """Return the real numbers that make densities of other sites quadratic if they are fixed."""
+        """Return the real numbers that, if fixed, make log densities of other sites quadratic."""
         found, left = list[str](), self.not_quadratic()
         for name in self._numbers():
             if (without := self.not_quadratic([*found, name])) < left:

@@ -1,6 +1,6 @@
 """Training in both front ends: data of every step, loop, minimisation, files."""
 
-from moment_inference.optimisation import batches, minimiser
+from moment_inference.optimisation import batches, minimiser, precision
 from moment_inference.optimisation.compilation import compilation
 from moment_inference.optimisation.options import LEARNING_RATE, STRETCH, Options
 from moment_inference.optimisation.outcome import (
@@ -13,7 +13,6 @@ from moment_inference.optimisation.outcome import (
     knows_sites,
     of_fit,
 )
-from moment_inference.optimisation.precision import best_variance, profiled, scale_of_noise
 from moment_inference.optimisation.rounds import DeterministicLoss
 from moment_inference.optimisation.storage import trainings
 from moment_inference.optimisation.storage.files import StoredFileError
@@ -22,6 +21,6 @@ from moment_inference.optimisation.weighting import PlateScaling, scale_by, weig
 
 __all__ = ["INVALID", "LEARNING_RATE", "STRETCH", "Course", "DeterministicLoss", "Fit"]
 __all__ += ["FitVerbs", "Options", "PlateScaling", "Progress", "ProgressBar"]
-__all__ += ["StoredFileError", "batches", "best_variance", "check_dictionary", "check_fit"]
-__all__ += ["compilation", "knows_sites", "minimiser", "of_fit", "profiled", "scale_by"]
-__all__ += ["scale_of_noise", "trainings", "weight_site"]
+__all__ += ["StoredFileError", "batches", "check_dictionary", "check_fit"]
+__all__ += ["compilation", "knows_sites", "minimiser", "of_fit", "precision", "scale_by"]
+__all__ += ["trainings", "weight_site"]

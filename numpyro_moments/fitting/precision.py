@@ -12,7 +12,7 @@ from numpyro import handlers
 from numpyro.infer.elbo import ELBO
 from numpyro.primitives import Messenger
 
-from moment_inference.optimisation import batches, best_variance, profiled, scale_of_noise
+from moment_inference.optimisation import batches, precision
 from numpyro_moments.objectives.base import Program
 from numpyro_moments.svi import SVI
 
@@ -64,8 +64,8 @@ class NoiseScale:
     def loss_and_best(self, key: Any, program: Program) -> tuple[jax.Array, jax.Array]:
         """Return the loss with the best scale put into it, and this scale."""
         parts = derivatives_by_log_parameter(self.objective, key, program, self.name, 2)
-        best = program.parameters[self.name] * best_variance(*parts[1:]) ** 0.5
-        return profiled(jnp.log, *parts), best
+        best = program.parameters[self.name] * precision.best_variance(*parts[1:]) ** 0.5
+        return precision.profiled(jnp.log, *parts), best
 
 
 class ProfiledELBO(ELBO):
@@ -93,7 +93,7 @@ def held_scale(svi: SVI, mode: str, key: Any, data: batches.Arguments) -> tuple[
     state = svi.init(key, *args, **kwargs)
     values = {**svi.get_params(state), **(state.mutable_state or {})}
     found = _derivatives(svi.loss, Program(svi.model, svi.guide, args, kwargs, values))
-    name = scale_of_noise(found, framework="numpyro")
+    name = precision.scale_of_noise(found, framework="numpyro")
     noise = NoiseScale(name, values[name], svi.loss, mode == "profile")
     loss = ProfiledELBO(noise) if noise.profiled else svi.loss
     return SVI(HeldParameter(svi.model, name), svi.guide, svi.optim, loss), noise

@@ -16,16 +16,7 @@ import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.distributions import biject_to, constraints
 
-from moment_inference.nested.marginals import Transform
-from moment_inference.nested.predictors import (
-    PROPAGATION,
-    independent,
-    predictor_of,
-    with_predictor,
-)
-from moment_inference.nested.selection import Latent
-from moment_inference.nested.stacked import mixed_elements
-from moment_inference.nested.values import Values, split
+from moment_inference import nested
 from numpyro_moments.draws.model import log_density
 from numpyro_moments.evaluation.arguments import Precision, apart
 from numpyro_moments.evaluation.programs import Programs
@@ -61,18 +52,18 @@ class NestedModel:
             return sampled_sites(self.model, self.args, self.kwargs)
 
     @cached_property
-    def latent(self) -> dict[str, Latent]:
+    def latent(self) -> dict[str, nested.Latent]:
         """Return the latent sites."""
         return {name: _latent(site) for name, site in self.sites.items() if is_latent(site)}
 
-    def transform(self, name: str) -> Transform:
+    def transform(self, name: str) -> nested.Transform:
         """Return the function from the unconstrained space to a site's support, elementwise."""
         own = biject_to(self.sites[name]["fn"].support)
         if own.domain.event_dim:
-            raise mixed_elements(name)
+            raise nested.mixed_elements(name)
         as_array = lambda function: lambda x: self._computed(function, x)  # noqa: E731
         slope = lambda x: own.log_abs_det_jacobian(x, own(x))  # noqa: E731
-        return Transform(*map(as_array, (own, own.inv, slope)))
+        return nested.Transform(*map(as_array, (own, own.inv, slope)))
 
     def _computed(self, function: Callable, x: np.ndarray) -> np.ndarray:
         with self.precision():
@@ -80,7 +71,7 @@ class NestedModel:
 
     def values(self, names: Sequence[str], points: np.ndarray) -> dict[str, np.ndarray]:
         """Return sites on their supports, [count, ...], of unconstrained points."""
-        constrained = Values.of(self.sites, names, (), biject_to).constrained
+        constrained = nested.Values.of(self.sites, names, (), biject_to).constrained
         with self.precision():
             found = jax.vmap(constrained)(jnp.asarray(points))
             return {name: np.asarray(value, np.float64) for name, value in found.items()}
@@ -94,11 +85,13 @@ class NestedModel:
         return ConditionalModel(*program, *parts, self.precision)
 
 
-def _latent(site: dict) -> Latent:
+def _latent(site: dict) -> nested.Latent:
     support, shape = site["fn"].support, jnp.shape(site["value"])
     size = int(np.prod(biject_to(support).inverse_shape(shape)))
     inner = getattr(support, "base_constraint", support)
-    return Latent(shape, size, inner is constraints.real or support is constraints.real_vector)
+    return nested.Latent(
+        shape, size, inner is constraints.real or support is constraints.real_vector
+    )
 
 
 class _Field:
@@ -127,9 +120,9 @@ class ConditionalModel:
     precision: Precision
 
     @cached_property
-    def values(self) -> Values:
+    def values(self) -> nested.Values:
         """Return where the sites are in the vectors."""
-        return Values.of(self.sites, self.hyperparameters, self.field, biject_to)
+        return nested.Values.of(self.sites, self.hyperparameters, self.field, biject_to)
 
     @property
     def size(self) -> int:
@@ -224,9 +217,9 @@ class ConditionalModel:
 
     def _observations(self, theta: jax.Array, x: jax.Array) -> list[Observation]:
         events = {name: self.sites[name]["fn"].event_dim for name in self.field}
-        guide = _Field(split(x, self.values.field), events)
+        guide = _Field(nested.split(x, self.values.field), events)
         model = handlers.condition(self.model, data=self.values.constrained(theta))
-        call: Any = model, guide, self.args, self.kwargs, {}, jax.random.key(0), PROPAGATION
+        call: Any = model, guide, self.args, self.kwargs, {}, jax.random.key(0), nested.PROPAGATION
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of covariances, which nobody reads here
             sites = moment_traces(*call, settles=False).model
@@ -272,7 +265,7 @@ class Observation:
         scale = 1.0 if site["scale"] is None else site["scale"]
         value = jnp.asarray(site["value"])
         fn, value, events, weights = WRAPPERS.elements(site["fn"], value, scale, included)
-        gaussian = predictor_of(name, type(fn).__name__, random_leaves(fn))
+        gaussian = nested.predictor_of(name, type(fn).__name__, random_leaves(fn))
         shape = shape_with(site["fn"], site["value"])
         shape += tuple(site["fn"].event_shape[:events])
         return cls(fn, value, jnp.broadcast_to(weights, shape), shape, gaussian)
@@ -290,8 +283,8 @@ class Observation:
     def expected(self, mean: jax.Array, variance: jax.Array) -> jax.Array:
         """Return the weighted E log p of each element [n], for moments of its predictor."""
         mean, variance = (jnp.reshape(part, self.shape) for part in (mean, variance))
-        predictor = independent(mean, variance, self.gaussian)
-        replace = lambda leaf: with_predictor(leaf, predictor) if is_random(leaf) else leaf  # noqa: E731
+        predictor = nested.independent(mean, variance, self.gaussian)
+        replace = lambda leaf: nested.with_predictor(leaf, predictor) if is_random(leaf) else leaf  # noqa: E731
         fn = copied(jax.tree.map(replace, self.fn, is_leaf=is_random))
         fn._batch_shape = self.shape
         rule = EXPECTED_LOG_PROB.function_for(fn) or UNIVARIATE.expected

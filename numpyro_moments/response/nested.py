@@ -11,14 +11,13 @@ import numpy as np
 
 from moment_calculus.numerics import one_thread_at_a_time
 from moment_calculus.predictions import checked_count
-from moment_inference.nested.inference import Inference
-from moment_inference.nested.posterior import NestedPosterior
+from moment_inference import nested as parts
 from numpyro_moments.evaluation.arguments import Precision, checked, checked_key, in_jax
 from numpyro_moments.evaluation.small_operations import small_operations_by_numpy
 from numpyro_moments.response.conditional import NestedModel
 
 
-class Nested(NestedPosterior):
+class Nested(parts.NestedPosterior):
     """The posterior of a latent Gaussian model, by nested inference."""
 
     def sample(self, n: int, key: jax.Array) -> dict[str, jax.Array]:
@@ -45,9 +44,7 @@ class Nested(NestedPosterior):
 
 @one_thread_at_a_time
 @checked
-def nested(
-    model: Callable, *data: Any, over: Sequence[str] | None = None, **named: Any
-) -> Nested:
+def nested(model: Callable, *data: Any, over: Sequence[str] | None = None, **named: Any) -> Nested:
     """Infer a latent Gaussian model: hyperparameters on a grid, and a Gaussian given each point.
 
     Given its hyperparameters (scales, correlations, shapes) the latent sites of such a model, its
@@ -86,4 +83,4 @@ def nested(
     with precision(), small_operations_by_numpy():
         args, kwargs = in_jax((data, named), True)
         host = NestedModel(model, args, kwargs, precision)
-        return Nested(host, Inference.of(host, over))
+        return Nested(host, parts.Inference.of(host, over))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from pyro.poutine.messenger import Messenger
 
-from moment_inference.optimisation import best_variance, profiled, scale_of_noise
+from moment_inference.optimisation import precision
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.fitting.flat_loss import uncompiled
 from pyro_moments.fitting.parameters import Parameters, unconstrained_values
@@ -71,7 +71,7 @@ class NoiseScale:
         shift = torch.zeros_like(value, requires_grad=True)
         with torch.enable_grad(), full_precision(), _Multiplied({self.name: shift.exp()}):
             derivatives = _derivatives(program.loss(self.objective), shift, 2)
-        best = {self.name: value * best_variance(*derivatives).detach() ** 0.5}
+        best = {self.name: value * precision.best_variance(*derivatives).detach() ** 0.5}
         self.parameters.load(unconstrained_values(self.parameters, best))
 
 
@@ -89,7 +89,7 @@ class ProfiledELBO(Loss):
             shift = torch.zeros_like(self.start, requires_grad=True)
             with _Given(self.name, self.start * shift.exp()):
                 loss = self.objective.differentiable_loss(model, guide, *args, **kwargs)
-            return profiled(torch.log, loss, *_derivatives(loss, shift, 2)).reshape(())
+            return precision.profiled(torch.log, loss, *_derivatives(loss, shift, 2)).reshape(())
 
 
 def noise_scale(objective: Any, program: Program, profiled: bool) -> NoiseScale:
@@ -107,6 +107,6 @@ def noise_scale(objective: Any, program: Program, profiled: bool) -> NoiseScale:
         name: [part.item() for part in _derivatives(value, shift, 3)]
         for name, shift in shifts.items()
     }
-    name = scale_of_noise(found, framework="pyro")
+    name = precision.scale_of_noise(found, framework="pyro")
     constraints = {key: part for key, part in parameters.constraints.items() if key == name}
     return NoiseScale(Parameters({name: parameters.leaves[name]}, constraints), eager, profiled)

@@ -18,11 +18,7 @@ from pyro import poutine
 from pyro.poutine.util import prune_subsample_sites
 from torch.distributions import biject_to, constraints
 
-from moment_inference.nested.marginals import Transform
-from moment_inference.nested.predictors import PROPAGATION
-from moment_inference.nested.selection import Latent
-from moment_inference.nested.stacked import mixed_elements
-from moment_inference.nested.values import Values, size_of, split
+from moment_inference import nested
 from pyro_moments._host import tree_leaves, tree_map
 from pyro_moments.draws.model import FixLatent, log_density, runner
 from pyro_moments.fitting.flat_loss import JacobianProducts, slope_of
@@ -53,21 +49,23 @@ class NestedModel:
             return sampled_sites(self.model, self.args, self.kwargs)
 
     @cached_property
-    def latent(self) -> dict[str, Latent]:
+    def latent(self) -> dict[str, nested.Latent]:
         """Return the latent sites."""
         return {name: _latent(site) for name, site in self.sites.items() if is_latent(site)}
 
-    def transform(self, name: str) -> Transform:
+    def transform(self, name: str) -> nested.Transform:
         """Return the function from the unconstrained space to a site's support, elementwise."""
         own = biject_to(self.sites[name]["fn"].support)
         if own.domain.event_dim:
-            raise mixed_elements(name)
+            raise nested.mixed_elements(name)
         slope = lambda x: own.log_abs_det_jacobian(x, own(x))  # noqa: E731
-        return Transform(*(partial(_computed, function) for function in (own, own.inv, slope)))
+        return nested.Transform(
+            *(partial(_computed, function) for function in (own, own.inv, slope))
+        )
 
     def values(self, names: Sequence[str], points: np.ndarray) -> dict[str, np.ndarray]:
         """Return sites on their supports, [count, ...], of unconstrained points."""
-        constrained = Values.of(self.sites, names, (), biject_to).constrained
+        constrained = nested.Values.of(self.sites, names, (), biject_to).constrained
         return tree_map(_array, torch.vmap(constrained)(_tensor(points)))
 
     def given(
@@ -84,13 +82,13 @@ def _computed(function: Callable, x: np.ndarray) -> np.ndarray:
     return _array(function(_tensor(x)))
 
 
-def _latent(site: Any) -> Latent:
+def _latent(site: Any) -> nested.Latent:
     support, shape = site["fn"].support, tuple(site["value"].shape)
     inner = support
     while isinstance(inner, constraints.independent):
         inner = inner.base_constraint
     size = math.prod(biject_to(support).inverse_shape(shape))
-    return Latent(shape, size, isinstance(inner, type(constraints.real)))
+    return nested.Latent(shape, size, isinstance(inner, type(constraints.real)))
 
 
 class _Field:
@@ -119,9 +117,9 @@ class ConditionalModel:
     context: Context = double_precision
 
     @cached_property
-    def values(self) -> Values:
+    def values(self) -> nested.Values:
         """Return where the sites are in the vectors."""
-        return Values.of(self.sites, self.hyperparameters, self.field, biject_to)
+        return nested.Values.of(self.sites, self.hyperparameters, self.field, biject_to)
 
     @property
     def size(self) -> int:
@@ -221,11 +219,11 @@ class ConditionalModel:
     def _run(self, theta: torch.Tensor, x: torch.Tensor) -> list[Observation]:
         """Return the observations of a run with moments at one point and means of the field."""
         events = {name: self.sites[name]["fn"].event_dim for name in self.field}
-        guide = _Field(split(x, self.values.field), events)
+        guide = _Field(nested.split(x, self.values.field), events)
         model = poutine.condition(self.model, data=self.values.constrained(theta))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of covariances, which nobody reads here
-            trace, _ = moment_traces(model, guide, self.args, self.kwargs, PROPAGATION)
+            trace, _ = moment_traces(model, guide, self.args, self.kwargs, nested.PROPAGATION)
         return [Observation.of(name, trace.nodes[name]) for name in self.likelihoods]
 
     def _read(self, theta: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, Certain]:
@@ -277,7 +275,7 @@ class ConditionalModel:
     def _trial(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return two generic points and fields."""
         generator = np.random.default_rng(0)
-        point = 0.3 * generator.normal(size=size_of(self.values.unconstrained))
+        point = 0.3 * generator.normal(size=nested.size_of(self.values.unconstrained))
         points = np.stack([point, point + 0.37])
         return _tensor(points), _tensor(generator.normal(size=(2, self.size)))
 

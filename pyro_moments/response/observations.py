@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from moment_inference.nested.predictors import independent, predictor_of, with_predictor
+from moment_inference import nested
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.evaluation.wrappers import WRAPPERS
 from pyro_moments.likelihoods.expected import EXPECTED_LOG_PROB, UNIVARIATE, explain_precision
@@ -43,7 +43,7 @@ class Observation:
         given = whole, site["value"], site["scale"]
         fn, value, events, weights = WRAPPERS.elements(*given, lambda fn, value: value)
         values = [unwrap(tensor) for tensor in random_tensors(fn)]
-        gaussian = predictor_of(name, type(fn).__name__, values)
+        gaussian = nested.predictor_of(name, type(fn).__name__, values)
         shape = tuple(whole.batch_shape + whole.event_shape[:events])
         weights = torch.as_tensor(weights, dtype=torch.float64).expand(shape)
         return cls(fn, value, weights, shape, gaussian)
@@ -71,9 +71,9 @@ class Observation:
     def expected(self, mean: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
         """Return the weighted E log p of each element [..., n], for moments of its predictor."""
         shape = mean.shape[:-1] + self.shape
-        predictor = independent(mean.reshape(shape), variance.reshape(shape), self.gaussian)
+        predictor = nested.independent(mean.reshape(shape), variance.reshape(shape), self.gaussian)
         tensors = {
-            id(tensor): MomentTensor(with_predictor(unwrap(tensor), predictor))
+            id(tensor): MomentTensor(nested.with_predictor(unwrap(tensor), predictor))
             for tensor in random_tensors(self.fn)
         }
         fn = with_random_elements(self.fn, tensors, self.stacks, torch.Size(shape))
