@@ -83,8 +83,8 @@ class Posterior(ABC):
 def posterior_type_error(posterior: object, framework: str) -> TypeError:
     """Return the error for an object of which no posterior draws can be made."""
     return TypeError(
-        f"posterior is a trained guide, what fit returned, a LinearResponse or an MCMC of "
-        f"{framework}, not {type(posterior).__name__}"
+        f"posterior is a trained guide, what fit or nested returned, a LinearResponse or an MCMC "
+        f"of {framework}, not {type(posterior).__name__}"
     )
 
 

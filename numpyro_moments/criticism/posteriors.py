@@ -26,6 +26,7 @@ from numpyro_moments.objectives.base import Program
 from numpyro_moments.objectives.densities import check_density
 from numpyro_moments.prediction.predict import predict_by
 from numpyro_moments.response.linear_response import LinearResponse
+from numpyro_moments.response.nested import Nested
 from numpyro_moments.response.program import TrainedProgram
 from numpyro_moments.sites.subsamples import Whole
 from numpyro_moments.sites.traces import bind
@@ -116,16 +117,20 @@ class NumPyroPosterior(Posterior):
 def posterior_of(
     posterior: Any, model: Callable, args: tuple, named: Mapping[str, Any], params: Any, keys: Keys
 ) -> NumPyroPosterior:
-    """Return the posterior of a guide, a result of ``fit``, a linear response or chains."""
+    """Return the posterior of any result: of ``fit``, ``nested``, a guide, a response, chains."""
     if isinstance(posterior, Fit):
         posterior, params = posterior.guide, posterior.params
-    response = isinstance(posterior, LinearResponse)
-    precision = posterior.problem.program.precision if response else Precision.of(params)
+    response, nested = isinstance(posterior, LinearResponse), isinstance(posterior, Nested)
+    precision = Precision.of(params, float64=nested)
+    precision = posterior.problem.program.precision if response else precision
     with precision():
         args, named = in_jax((args, dict(named)), precision.double)
     program = Program(model, posterior, args, dict(named), params or {})
     if response:
         return _response_source(posterior, program, keys)
+    if nested:
+        draws = lambda count, key: _nested_draws(posterior, count, key)  # noqa: E731
+        return NumPyroPosterior(program, precision, keys, draws)
     if isinstance(posterior, MCMC):
         return _chains_source(posterior, program, keys)
     if not callable(posterior):
@@ -138,6 +143,12 @@ def posterior_of(
     program = program._replace(parameters=params)
     draws = partial(_guide_draws, program)
     return NumPyroPosterior(program, Precision.of(params), keys, draws, posterior)
+
+
+def _nested_draws(posterior: Nested, count: int, key: Any) -> Draws:
+    generator = np.random.default_rng(np.asarray(jax.random.bits(key, [4])))
+    values = posterior.plain_draws(generator, checked_count(count))
+    return Draws("Nested", {name: value[None] for name, value in values.items()})
 
 
 def _response_source(response: LinearResponse, program: Program, keys: Keys) -> NumPyroPosterior:

@@ -28,6 +28,7 @@ from pyro_moments.objectives.base import Program
 from pyro_moments.objectives.densities import check_density
 from pyro_moments.prediction.predict import predict_by
 from pyro_moments.response.linear_response import LinearResponse
+from pyro_moments.response.nested import Nested
 from pyro_moments.response.program import TrainedProgram
 from pyro_moments.sites.subsamples import without_subsampling
 from pyro_moments.sites.traces import bind, is_latent, is_sample
@@ -99,10 +100,12 @@ def posterior_of(
     named: Mapping[str, Any],
     double: bool = False,  # whether chains in single precision are evaluated in double
 ) -> PyroPosterior:
-    """Return the posterior of a guide, a result of ``fit``, a linear response or chains."""
+    """Return the posterior of any result: of ``fit``, ``nested``, a guide, a response, chains."""
     program = Program(model, posterior, args, dict(named))
     if isinstance(posterior, LinearResponse):
         return _response_source(posterior, program)
+    if isinstance(posterior, Nested):
+        return _nested_source(posterior, program)
     if isinstance(posterior, MCMC):
         return _chains_source(posterior, program, double)
     if isinstance(posterior, Fit):
@@ -123,6 +126,20 @@ def _response_source(response: LinearResponse, program: Program) -> PyroPosterio
         return Draws.of_response(response, generator, checked_count(count))
 
     return PyroPosterior(program, context, draws, context.device)
+
+
+def _nested_source(posterior: Nested, program: Program) -> PyroPosterior:
+    program = _in_precision(program, double=True)
+    one = _nested_draws(posterior, 1).first
+    draw = {name: torch.as_tensor(value) for name, value in one.items()}
+    context = _context_of_draw(program, draw, double=True)
+    return PyroPosterior(program, context, partial(_nested_draws, posterior), context.device)
+
+
+def _nested_draws(posterior: Nested, count: int) -> Draws:
+    generator = np.random.default_rng(int(torch.randint(SEED_LIMIT, (), device="cpu")))
+    values = posterior.plain_draws(generator, checked_count(count))
+    return Draws("Nested", {name: value[None] for name, value in values.items()})
 
 
 def _in_precision(program: Program, double: bool) -> Program:
@@ -199,15 +216,22 @@ def _chains_source(chains: MCMC, program: Program, double: bool) -> PyroPosterio
     samples = to_float64(samples) if double else samples
     program = _in_precision(program, double)
     first = {name: value[0] for name, value in samples.items()}
+    context = _context_of_draw(program, first, double)
+    device = next(iter(samples.values())).device
+    return PyroPosterior(program, context, lambda _: _chain_draws(chains, double), device)
+
+
+def _context_of_draw(
+    program: Program, draw: Mapping[str, torch.Tensor], double: bool
+) -> EvaluationContext:
+    """Return the context of a model that runs with one draw of its latent sites."""
 
     def run() -> None:
         # Improper priors have no draws.
         with without_subsampling():
-            poutine.condition(program.model, data=first)(*program.args, **program.kwargs)
+            poutine.condition(program.model, data=draw)(*program.args, **program.kwargs)
 
-    context = EvaluationContext.of(run, (program.model,), double)
-    device = next(iter(samples.values())).device
-    return PyroPosterior(program, context, lambda _: _chain_draws(chains, double), device)
+    return EvaluationContext.of(run, (program.model,), double)
 
 
 def _chain_draws(chains: MCMC, double: bool) -> Draws:
