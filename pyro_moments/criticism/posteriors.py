@@ -222,7 +222,7 @@ def _chains_source(chains: MCMC, program: Program, double: bool) -> PyroPosterio
 
 
 def _context_of_draw(
-    program: Program, draw: Mapping[str, torch.Tensor], double: bool
+    program: Program, draw: dict[str, torch.Tensor], double: bool
 ) -> EvaluationContext:
     """Return the context of a model that runs with one draw of its latent sites."""
 
