@@ -139,12 +139,14 @@ class _Trial:
         return {name for name, values in densities.items() if _is_bent(values)}
 
     def that_change_precisions(self) -> list[str]:
-        """Return the real numbers that, if fixed, make log densities of other sites quadratic."""
-        found, left = list[str](), self.not_quadratic()
-        for name in self._numbers():
-            if (without := self.not_quadratic([*found, name])) < left:
-                found, left = [*found, name], without
-        return found
+        """Return the real numbers without which, if fixed, more densities are not quadratic."""
+        kept = self._numbers()
+        left = self.not_quadratic(kept)
+        for name in reversed(kept):
+            others = [other for other in kept if other != name]
+            if self.not_quadratic(others) == left:
+                kept = others
+        return kept
 
     def that_change_slopes(self, chosen: Sequence[str]) -> list[str]:
         """Return the other real numbers on which slopes of predictors depend."""
