@@ -12,11 +12,16 @@ from moment_calculus.values.spread import Spread, Ties
 PROPAGATION = Propagation(covariance="diagonal")  # means and functions are all that is read
 
 
-def predictor_of(name: str, kind: str, parameters: Sequence[Any]) -> Gaussian:
-    """Return the Gaussian behind all random parameters of a site; raise if there are several."""
+def predictor_of(
+    name: str, kind: str, parameters: Sequence[Any], shape: tuple[int, ...]
+) -> Gaussian:
+    """Return the Gaussian behind all random parameters of a site; raise if there are several.
+
+    The shape is that of the site's elements, each of which has one predictor.
+    """
     found = {id(base): base for base in map(_base, parameters)}
     predictor = next(iter(found.values()), None)
-    if len(found) == 1 and isinstance(predictor, Gaussian):
+    if len(found) == 1 and isinstance(predictor, Gaussian) and len(predictor.shape) <= len(shape):
         return predictor
     sites = frozenset().union(*(parameter.sites for parameter in parameters))
     raise UnsupportedMoments(

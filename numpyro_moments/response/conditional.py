@@ -265,9 +265,9 @@ class Observation:
         scale = 1.0 if site["scale"] is None else site["scale"]
         value = jnp.asarray(site["value"])
         fn, value, events, weights = WRAPPERS.elements(site["fn"], value, scale, included)
-        gaussian = nested.predictor_of(name, type(fn).__name__, random_leaves(fn))
         shape = shape_with(site["fn"], site["value"])
         shape += tuple(site["fn"].event_shape[:events])
+        gaussian = nested.predictor_of(name, type(fn).__name__, random_leaves(fn), shape)
         return cls(fn, value, jnp.broadcast_to(weights, shape), shape, gaussian)
 
     @property

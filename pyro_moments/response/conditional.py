@@ -26,7 +26,7 @@ from pyro_moments.fitting.parameters import double_precision
 from pyro_moments.fitting.problem import random_state_restored
 from pyro_moments.fitting.storing import sampled_sites
 from pyro_moments.response.observations import Likelihood, Observation, higher, moments
-from pyro_moments.sites.traces import is_latent, moment_traces
+from pyro_moments.sites.traces import is_latent, is_sample, moment_traces
 
 KEPT = 1024  # points of the hyperparameters whose certain parameters are kept
 Context = Callable[[], contextlib.AbstractContextManager]
@@ -200,7 +200,7 @@ class ConditionalModel:
         with FixLatent(self.values.at(theta, x)):
             trace = poutine.trace(self.model).get_trace(*self.args, **self.kwargs)
         nodes = prune_subsample_sites(trace).nodes
-        return {n: log_density([site]) for n, site in nodes.items() if site["type"] == "sample"}
+        return {name: log_density([site]) for name, site in nodes.items() if is_sample(site)}
 
     def _quadratic(self, theta: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         densities = self._densities(theta, x)
