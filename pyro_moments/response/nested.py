@@ -42,6 +42,7 @@ class Nested(parts.NestedPosterior):
 
 
 @one_thread_at_a_time
+@double_precision()  # in which also the arguments become tensors
 @checked
 def nested(model: Callable, *data: Any, over: Sequence[str] | None = None, **named: Any) -> Nested:
     """Infer a latent Gaussian model: hyperparameters on a grid, and a Gaussian given each point.
@@ -78,7 +79,6 @@ def nested(model: Callable, *data: Any, over: Sequence[str] | None = None, **nam
         >>> posterior.marginal("sigma").quantile(0.95)  # doctest: +SKIP
         >>> posterior.log_evidence, posterior.log_evidence_error  # doctest: +SKIP
     """
-    with double_precision():
-        args, kwargs = to_float64((data, named))
+    args, kwargs = to_float64((data, named))
     host = NestedModel(model, args, kwargs)
     return Nested(host, parts.Inference.of(host, over))

@@ -1,11 +1,16 @@
 """Models given their hyperparameters: the hosts agree, and expectations are those of quadrature."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from scipy.special import expit, gammaln
 
 from moment_calculus import UnsupportedMoments
+from moment_inference import nested as parts
 from moment_inference.nested.selection import select
+from numpyro_moments.response.nested import nested as in_numpyro
+from pyro_moments.response.nested import nested as in_pyro
 from tests.checks.marks import IN_PYRO
 from tests.nested.models import (
     COUNTS,
@@ -20,8 +25,8 @@ from tests.nested.models import (
 
 POINTS = 3
 MODELS = {
-    "with a likelihood": (scattered, X, COUNTS),
-    "Gaussian": (walk, X.ravel()),
+    ("concentration", "shares"): (scattered, X, COUNTS),
+    ("step", "noise"): (walk, X.ravel()),
 }
 
 
@@ -61,11 +66,12 @@ def functions(model, theta):
     }
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_both_hosts_agree(name):
-    one, other = nested_models(*MODELS[name])
+@pytest.mark.parametrize(("hyperparameters", "case"), MODELS.items(), ids=["counts", "Gaussian"])
+def test_both_hosts_agree(hyperparameters, case):
+    one, other = nested_models(*case)
     assert one.latent == other.latent
     assert select(one, None) == select(other, None)
+    assert select(one, None).hyperparameters == hyperparameters
     expected, found = (functions(*conditional(nested)) for nested in (one, other))
     assert expected.keys() == found.keys()
     for key, value in found.items():
@@ -205,3 +211,11 @@ def test_observations_have_one_predictor(host, make):
     model = nested.given((), tuple(nested.latent), ("y",))
     with pytest.raises(UnsupportedMoments, match="no functions of one linear predictor"):
         model.predictors(np.zeros((2, 0)), np.zeros((2, model.size)))
+
+
+def test_data_keep_their_double_precision(host):
+    nested = {"numpyro": in_numpyro, "pyro": in_pyro}[host.name]
+    with patch.object(parts.Inference, "of") as infer:
+        nested(walk(host), host.array(X.ravel()) if host.name == "pyro" else X.ravel())
+    (y,) = infer.call_args.args[0].args
+    np.testing.assert_array_equal(np.asarray(y), X.ravel())
