@@ -53,13 +53,12 @@ def density_of_schools(log_spread):
     return fit + np.log(2) + norm.logpdf(spread) + log_spread
 
 
-def intercepts(host, draw_spread=None):
+def intercepts(host):
     """Counts of groups with intercepts of their own, whose spread is unknown."""
     dist, sample = host.dist, host.language.sample
-    draw_spread = draw_spread or (lambda: sample("spread", dist.HalfNormal(1.0)))
 
     def model(y):
-        spread = draw_spread()
+        spread = sample("spread", dist.HalfNormal(1.0))
         with host.language.plate("groups", GROUPS, dim=-2):
             effect = sample("effect", dist.Normal(0.4, spread))
             with host.language.plate("rows", y.shape[-1], dim=-1):
@@ -150,20 +149,22 @@ def test_draws_and_criticism(host):
 
 
 def two_modes(host):
-    """A spread about a third or about three, which lie six standard deviations apart."""
+    """Effects whose spread is about a third or about three, and data that do not tell."""
+    dist, sample = host.dist, host.language.sample
 
-    def draw():
-        log = host.language.sample("log_spread", host.dist.Normal(0.0, 2.0))
+    def model(y):
+        log = sample("log_spread", dist.Normal(0.0, 2.0))
         host.language.factor("modes", -3.0 * (log**2 - 1.0) ** 2)
-        return host.np.exp(log)
+        effects = sample("effects", dist.Normal(0.0, host.np.exp(log)).expand([2]).to_event(1))
+        sample("y", dist.Normal(effects, 100.0).to_event(1), obs=y)
 
-    return draw
+    return model, host.array([1.0, 2.0])
 
 
 @IN_PYRO
 def test_two_modes_are_flagged(host):
-    model, y = intercepts(host, two_modes(host))
-    posterior = host.package.nested(model, y[:, :0])
+    model, y = two_modes(host)
+    posterior = host.package.nested(model, y)
     assert any("modes" in warning for warning in posterior.warnings)
 
 

@@ -73,9 +73,9 @@ class Ordering:
 def best_ordering(pattern: Pattern) -> Ordering | None:
     """Return the cheapest ordering; None if a dense factorisation is cheaper."""
     d = pattern.shape[0]
-    best = min(bordered_orderings(pattern), key=Ordering.seconds)
+    best = min(bordered_orderings(pattern), key=Ordering.seconds, default=None)
     dense = POINTS * (FLOP * float(d) ** 3 + LAPACK * (1 + d / 10))
-    return best if best.seconds() < dense else None
+    return best if best is not None and best.seconds() < dense else None
 
 
 def bordered_orderings(pattern: Pattern) -> Iterator[Ordering]:
