@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
+from moment_inference.nested.factors.border_parts import BorderParts
 from moment_inference.nested.sparse import Pattern, Sparse
 from moment_inference.nested.sparse.grams import gram_of
 
@@ -102,6 +103,15 @@ class Factors(ABC):
         pattern = Pattern.of(rows, columns, (self.size, self.size))
         places = np.searchsorted(pattern.keys, rows * self.size + columns)
         return np.take(self.inverse_at(pattern), places, axis=1).reshape(-1, *shape)
+
+    @abstractmethod
+    def border_parts(self, matrix: Sparse, most: int) -> BorderParts | None:
+        """Return A M⁻¹ Aᵀ as U Uᵀ but for pairs in one component; None if U is too wide.
+
+        Args:
+            matrix: A, [g, n, d]; M has the entries of AᵀA in its pattern.
+            most: columns of U.
+        """
 
     @property
     @abstractmethod

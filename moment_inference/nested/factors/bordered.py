@@ -9,6 +9,7 @@ import numpy as np
 
 from moment_inference.nested.factors.band import Band
 from moment_inference.nested.factors.base import Factors
+from moment_inference.nested.factors.border_parts import BorderParts
 from moment_inference.nested.factors.dense import lower_factor
 from moment_inference.nested.factors.ordering import Group
 from moment_inference.nested.factors.places import Places
@@ -74,6 +75,25 @@ class BorderedFactors(Factors):
         entries[:, inner] += added
         entries[:, outer] = np.take(columns, in_columns, axis=1)
         return entries
+
+    def border_parts(self, matrix: Sparse, most: int) -> BorderParts | None:
+        """Return A M⁻¹ Aᵀ as U Uᵀ but for pairs in one component; None if U is too wide."""
+        if len(self._places.ordering.border) > most:
+            return None
+        roots = self._border_roots
+        products = np.empty((len(roots), self._points, matrix.shape[0]))
+        for product, root in zip(products, roots, strict=True):
+            product[:] = matrix.times(root)
+        return BorderParts(
+            matrix, products, roots, self._places.ordering.components, self._without_border
+        )
+
+    def _without_border(self, right: np.ndarray) -> np.ndarray:
+        """Return K⁻¹ b, [g, d, k], zero in the border."""
+        inner = self._by_band(Band.forward, self._split(right)[0])
+        inner = self._by_band(Band.backward, inner)
+        border = np.zeros((self._points, len(self._places.ordering.border), right.shape[2]))
+        return self._joined(inner, border)
 
     @cached_property
     def _band_inverse(self) -> np.ndarray:

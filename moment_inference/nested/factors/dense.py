@@ -9,6 +9,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from moment_inference.nested.factors.base import Factors
+from moment_inference.nested.factors.border_parts import BorderParts
 from moment_inference.nested.sparse import Pattern, Sparse
 from moment_inference.nested.sparse.grams import dense_of
 
@@ -48,6 +49,15 @@ class DenseFactors(Factors):
         for at_point, inverse in zip(entries, self._each_inverse(), strict=True):
             at_point[:] = inverse.reshape(-1)[pattern.keys]
         return entries
+
+    def border_parts(self, matrix: Sparse, most: int) -> BorderParts | None:
+        """Return A M⁻¹ Aᵀ as U Uᵀ; None if U is too wide."""
+        if self.size > most:
+            return None
+        roots = self.backward(np.broadcast_to(np.eye(self.size), self._lower.shape))
+        products = np.moveaxis(matrix.times(roots), 2, 0)
+        nowhere = np.full(self.size, -1)
+        return BorderParts(matrix, products, np.moveaxis(roots, 2, 0), nowhere, self.solve)
 
     def _by_point(self, solve: Callable[..., Any], right: np.ndarray) -> np.ndarray:
         """Return what a routine of LAPACK makes of Lᵀ and columns."""

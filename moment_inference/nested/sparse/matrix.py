@@ -109,6 +109,18 @@ class Sparse:
         """
         return self if len(self.values) == 1 else Sparse(self.pattern, self.values[points])
 
+    def from_row(self, start: int) -> Sparse:
+        """Return the rows from one on, [g, n − start, d].
+
+        Args:
+            start: the first row.
+        """
+        if start == 0:
+            return self
+        (rows, size), first = self.shape, int(self.pattern.starts[start])
+        keys = self.pattern.keys[first:] - start * size
+        return Sparse(Pattern.of_keys(keys, (rows - start, size)), self.values[:, first:])
+
     def dense_rows(self, start: int, stop: int) -> np.ndarray:
         """Return some rows as columns, [g, d, stop − start].
 
