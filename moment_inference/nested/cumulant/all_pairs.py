@@ -22,8 +22,7 @@ def sums_over_all_pairs(derivatives: Derivatives, factors: Factors, design: Spar
     for start in range(0, count, width):
         stop = min(start + width, count)
         columns, others = slice(start, stop), slice(stop, count)
-        right = design.dense_rows(start, stop)
-        crossed = factors.solve(np.broadcast_to(right, (points, *right.shape[1:])))
+        crossed = factors.crossed(design, start, stop)
         covariances = design.from_row(start).times(crossed)
         for point in range(points):
             at_point = _AtPoint(derivatives, point, sums)
@@ -55,7 +54,7 @@ class _AtPoint:
         """Add the third moments by some predictors."""
         cubes = crossed * crossed
         cubes *= crossed
-        self.sums.third[self.point] += cubes @ self.derivatives.order(3)[self.point, columns]
+        self.sums.third[self.point] += cubes @ self.derivatives.order(3, self.point)[columns]
 
     def _add_exponentials(
         self, covariances: np.ndarray, rows: _Part, columns: _Part, is_mirrored: bool
@@ -73,7 +72,7 @@ class _AtPoint:
             powers *= covariances
             root = math.sqrt(math.factorial(order))
             here, further = (
-                self.derivatives.order(n)[self.point] / root for n in (order, order + 1)
+                self.derivatives.order(n, self.point) / root for n in (order, order + 1)
             )
             self._add(powers, (here, further), rows, columns, is_mirrored)
 

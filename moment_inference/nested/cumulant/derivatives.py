@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,8 +10,8 @@ import numpy as np
 
 ORDERS = (3, 4, 5)  # of the derivatives that are known of any likelihood
 EXPONENTIAL = 1e-6  # relative deviation of derivatives from those of an exponential
-SMALL = 0.25  # largest argument of the tail's series
-DEGREE = 12  # of the same
+SMALL = 0.1  # largest argument of the tail's series
+DEGREE = 9  # of the same
 
 
 class Sums(NamedTuple):
@@ -50,26 +51,22 @@ class Derivatives:
         fifth = np.where(is_exponential, rates**2 * third, fifth)
         return cls((third, fourth, fifth), is_exponential, rates, factors)
 
-    def order(self, order: int) -> np.ndarray:
+    def order(self, order: int, points: slice | int = slice(None)) -> np.ndarray:
         """Return E f⁽ⁿ⁾ from the third on; zero from the sixth on if f is no exponential."""
         if order <= ORDERS[-1]:
-            return self.known[order - ORDERS[0]]
-        return self.factors * self.rates**order
+            return self.known[order - ORDERS[0]][points]
+        return self.factors[points] * self.rates[points] ** order
 
 
 def tail(x: np.ndarray) -> np.ndarray:
     """Replace x by eˣ − 1 − x − x²/2, in place."""
     large = np.abs(x) > SMALL
     far = x[large]
-    series = x / DEGREE
-    for degree in range(DEGREE - 1, 3, -1):
-        series += 1
+    series = x / math.factorial(DEGREE)
+    for degree in range(DEGREE - 1, 2, -1):
+        series += 1 / math.factorial(degree)
         series *= x
-        series /= degree
-    series += 1
-    series *= x
     series *= x
     x *= series
-    x /= 6
     x[large] = np.exp(far) - 1 - far - far * far / 2
     return x

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 
@@ -54,33 +55,52 @@ def _add_far(
 ) -> None:
     """Add all pairs, as if covariances were U Uᵀ."""
     for degree, weights, powers in _monomials(parts.predictors[:, point], order):
-        if degree not in range(ORDERS[0], order + 1):
-            continue
-        here, further = (derivatives.order(n)[point] for n in (degree, degree + 1))
+        here, further = (derivatives.order(n, point) for n in (degree, degree + 1))
         tensor = powers @ here
         sums.evidence[point] += weights @ tensor**2 / 2
         sums.slopes[point] += further * ((weights * tensor) @ powers)
         if degree == ORDERS[0]:
             third = weights * tensor * math.factorial(degree)
-    for degree, _, powers in _monomials(parts.coordinates[:, point], ORDERS[0]):
-        if degree == ORDERS[0]:
-            sums.third[point] += third @ powers
+    for _, _, powers in _monomials(parts.coordinates[:, point], ORDERS[0]):
+        sums.third[point] += third @ powers
 
 
 def _monomials(roots: np.ndarray, order: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Return for each degree up to an order 1 / α! and U^α of its monomials α, [m] and [m, n]."""
-    dimensions, count = roots.shape
-    exponents, powers = np.zeros((1, dimensions), int), np.ones((1, count))
-    last = np.zeros(1, int)  # variable of each
+    """Return for degrees from 3 up to an order 1 / α! and U^α of its monomials α, [m], [m, n]."""
+    powers = np.ones((1, roots.shape[1]))
     for degree in range(1, order + 1):
-        chosen = [np.flatnonzero(last <= k) for k in range(dimensions)]
-        variable = np.repeat(np.arange(dimensions), [len(some) for some in chosen])
-        before = np.concatenate([np.zeros(0, int), *chosen])
-        powers = powers[before] * roots[variable]
-        exponents, last = exponents[before], variable
-        exponents[np.arange(len(variable)), variable] += 1
-        factorials = np.array([math.factorial(n) for n in range(degree + 1)], float)
-        yield degree, 1 / factorials[exponents].prod(1), powers
+        weights, before = _of_degree(len(roots), degree)
+        products = np.empty((len(weights), roots.shape[1]))
+        start = 0
+        for root, count in zip(roots, before, strict=True):
+            np.multiply(powers[:count], root, out=products[start : start + count])
+            start += count
+        powers = products
+        if degree >= ORDERS[0]:
+            yield degree, weights, powers
+
+
+@cache
+def _of_degree(dimensions: int, degree: int) -> tuple[np.ndarray, list[int]]:
+    """Return 1 / α! of a degree's monomials α, and how many of one less each variable multiplies.
+
+    Monomials are in the order of their last variables: it multiplies the first ones only.
+    """
+    before = [math.comb(last + degree - 1, last) for last in range(dimensions)]
+    exponents = _exponents(dimensions, degree)
+    factorials = np.array([math.factorial(n) for n in range(degree + 1)], float)
+    return 1 / factorials[exponents].prod(1), before
+
+
+def _exponents(dimensions: int, degree: int) -> np.ndarray:
+    """Return the monomials of a degree by their exponents, [m, dimensions]."""
+    if degree == 0:
+        return np.zeros((1, dimensions), int)
+    lower, units = _exponents(dimensions, degree - 1), np.eye(dimensions, dtype=int)
+    parts = [np.zeros((0, dimensions), int)]
+    for last, unit in enumerate(units):
+        parts.append(lower[: math.comb(last + degree - 1, last)] + unit)
+    return np.concatenate(parts)
 
 
 def _through_border(left: np.ndarray, near: Near, right: np.ndarray) -> np.ndarray:

@@ -54,7 +54,7 @@ class DenseFactors(Factors):
         """Return A M⁻¹ Aᵀ as U Uᵀ; None if U is too wide."""
         if self.size > most:
             return None
-        roots = self.backward(np.broadcast_to(np.eye(self.size), self._lower.shape))
+        roots = self.draws(np.broadcast_to(np.eye(self.size), self._lower.shape))
         products = np.moveaxis(matrix.times(roots), 2, 0)
         nowhere = np.full(self.size, -1)
         return BorderParts(matrix, products, np.moveaxis(roots, 2, 0), nowhere, self.solve)
