@@ -12,6 +12,7 @@ from moment_inference.nested.factors import Factors
 from moment_inference.nested.sparse import Sparse
 
 NUMBERS = 2**22  # most numbers of covariances at once
+_Part = np.ndarray | slice  # of the predictors
 
 
 def sums_over_all_pairs(derivatives: Derivatives, factors: Factors, design: Sparse) -> Sums:
@@ -23,7 +24,7 @@ def sums_over_all_pairs(derivatives: Derivatives, factors: Factors, design: Spar
         stop = min(start + width, count)
         columns, others = slice(start, stop), slice(stop, count)
         crossed = factors.crossed(design, start, stop)
-        covariances = design.from_row(start).times(crossed)
+        covariances = design.rows_between(start, count).times(crossed)
         for point in range(points):
             at_point = _AtPoint(derivatives, point, sums)
             at_point.add(covariances[point, : stop - start], columns, columns)
@@ -43,7 +44,7 @@ class _AtPoint:
         is_exponential = self.derivatives.is_exponential
         for some_rows, of_rows in _kinds(is_exponential, rows):
             for some_columns, of_columns in _kinds(is_exponential, columns):
-                block = _part(covariances, some_rows, some_columns)
+                block = covariances[some_rows][:, some_columns]
                 pairs = of_rows, of_columns, rows != columns
                 if is_exponential[of_rows].all() and is_exponential[of_columns].all():
                     self._add_exponentials(block, *pairs)
@@ -95,9 +96,6 @@ class _AtPoint:
         self.sums.evidence[self.point] += evidence / 2
 
 
-_Part = np.ndarray | slice
-
-
 def _kinds(is_exponential: np.ndarray, part: slice) -> Iterator[tuple[_Part, _Part]]:
     """Return the exponentials of a part and the others, by places there and among all."""
     kinds = is_exponential[part]
@@ -106,7 +104,3 @@ def _kinds(is_exponential: np.ndarray, part: slice) -> Iterator[tuple[_Part, _Pa
     elif len(kinds):
         for places in (np.flatnonzero(kinds), np.flatnonzero(~kinds)):
             yield places, part.start + places
-
-
-def _part(matrix: np.ndarray, rows: _Part, columns: _Part) -> np.ndarray:
-    return matrix[rows][:, columns]

@@ -86,7 +86,18 @@ class Factors(ABC):
             start: the first column.
             stop: one after the last.
         """
-        return matrix.times(self.solve(matrix.dense_rows(start, stop)))
+        return matrix.times(self.crossed(matrix, start, stop))
+
+    def crossed(self, matrix: Sparse, start: int, stop: int) -> np.ndarray:
+        """Return some columns of M⁻¹ Aᵀ, [g, d, stop − start].
+
+        Args:
+            matrix: A, [g, n, d].
+            start: the first column.
+            stop: one after the last.
+        """
+        right = matrix.dense_rows(start, stop)
+        return self.solve(np.broadcast_to(right, (len(self.is_definite), *right.shape[1:])))
 
     def block_covariances(self, indices: np.ndarray) -> np.ndarray:
         """Return the covariances of small sets of coordinates, [g, m, k, k].

@@ -11,7 +11,7 @@ from scipy.linalg import lapack
 from moment_inference.nested.factors.base import Factors
 from moment_inference.nested.factors.border_parts import BorderParts
 from moment_inference.nested.sparse import Pattern, Sparse
-from moment_inference.nested.sparse.grams import dense_of
+from moment_inference.nested.sparse.grams import DENSE_GAIN, dense_of
 
 KEPT = 2**25  # most numbers of inverses that are kept
 
@@ -49,6 +49,21 @@ class DenseFactors(Factors):
         for at_point, inverse in zip(entries, self._each_inverse(), strict=True):
             at_point[:] = inverse.reshape(-1)[pattern.keys]
         return entries
+
+    def crossed(self, matrix: Sparse, start: int, stop: int) -> np.ndarray:
+        """Return some columns of M⁻¹ Aᵀ, [g, d, stop − start], by inverses that are kept."""
+        if self._lower.size > KEPT:
+            return super().crossed(matrix, start, stop)
+        rows = matrix.rows_between(start, stop)
+        crossed = np.empty((len(self._lower), stop - start, self.size))
+        is_sparse = DENSE_GAIN * rows.pattern.size < self.size * len(crossed[0])
+        values = np.broadcast_to(rows.values, (len(crossed), rows.pattern.size))
+        for result, inverse, at_point in zip(crossed, self._each_inverse(), values, strict=True):
+            if is_sparse:
+                result[:] = rows.pattern.times(at_point[None], inverse[None])[0]
+            else:
+                np.matmul(dense_of(rows.pattern, at_point[None])[0], inverse, out=result)
+        return np.swapaxes(crossed, 1, 2)
 
     def border_parts(self, matrix: Sparse, most: int) -> BorderParts | None:
         """Return A M⁻¹ Aᵀ as U Uᵀ; None if U is too wide."""

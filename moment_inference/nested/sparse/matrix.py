@@ -109,17 +109,17 @@ class Sparse:
         """
         return self if len(self.values) == 1 else Sparse(self.pattern, self.values[points])
 
-    def from_row(self, start: int) -> Sparse:
-        """Return the rows from one on, [g, n − start, d].
+    def rows_between(self, start: int, stop: int) -> Sparse:
+        """Return some rows, [g, stop − start, d].
 
         Args:
             start: the first row.
+            stop: one after the last.
         """
-        if start == 0:
-            return self
-        (rows, size), first = self.shape, int(self.pattern.starts[start])
-        keys = self.pattern.keys[first:] - start * size
-        return Sparse(Pattern.of_keys(keys, (rows - start, size)), self.values[:, first:])
+        first, last = self.pattern.starts[[start, stop]]
+        size = self.shape[1]
+        keys = self.pattern.keys[first:last] - start * size
+        return Sparse(Pattern.of_keys(keys, (stop - start, size)), self.values[:, first:last])
 
     def dense_rows(self, start: int, stop: int) -> np.ndarray:
         """Return some rows as columns, [g, d, stop − start].
