@@ -7,6 +7,7 @@ from moment_inference.nested.predictors import (
     PROPAGATION,
     independent,
     predictor_of,
+    value_at,
     with_predictor,
 )
 from moment_inference.nested.selection import Latent
@@ -14,4 +15,5 @@ from moment_inference.nested.stacked import mixed_elements
 from moment_inference.nested.values import Values, size_of, split
 
 __all__ = ["PROPAGATION", "Inference", "Latent", "NestedPosterior", "Transform", "Values"]
-__all__ += ["independent", "mixed_elements", "predictor_of", "size_of", "split", "with_predictor"]
+__all__ += ["independent", "mixed_elements", "predictor_of", "size_of", "split", "value_at"]
+__all__ += ["with_predictor"]

@@ -29,10 +29,12 @@ class Conditional:
     log_prior: np.ndarray  # of the points, [g]
     elbo: np.ndarray  # of the field given each point, [g]; nan where there is none
     mean: np.ndarray  # [g, d]
+    precision: Sparse  # [g, d, d]
     factors: Factors  # of the precisions
     design: Sparse  # of the predictors, [g, n, d]
     predictor: np.ndarray  # means of the predictors, [g, n]
     variance: np.ndarray  # of the predictors, [g, n]
+    weights: np.ndarray  # of the predictors in the precisions, [g, n]
 
     @property
     def log_density(self) -> np.ndarray:
@@ -173,7 +175,11 @@ class _Given:
 
     def factors(self, weights: np.ndarray) -> Factors:
         """Return the factors of the precisions, with weights of the predictors."""
-        return factorise(self.precision + self.design.gram(weights))
+        return factorise(self.whole_precision(weights))
+
+    def whole_precision(self, weights: np.ndarray) -> Sparse:
+        """Return the precisions of the Gaussians, with weights of the predictors."""
+        return self.precision + self.design.gram(weights)
 
     def elbo(
         self,
@@ -194,13 +200,16 @@ class _Given:
         """Return the Gaussians where a search ended, of which some are lost."""
         elbo = state.elbo.copy()
         elbo[lost] = np.nan
+        precision = self.whole_precision(state.weights)
         return Conditional(
             self.theta,
             self.model.log_prior(self.theta),
             elbo,
             state.mean,
-            self.factors(state.weights),
+            precision,
+            factorise(precision),
             self.design,
             self.predictor(state.mean),
             state.variance,
+            state.weights,
         )

@@ -43,3 +43,6 @@ class ConditionalModel(Protocol):
 
     def higher(self, theta: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """The expected third, fourth and fifth derivatives of f, [g, 3, n]."""
+
+    def log_likelihoods(self, theta: np.ndarray, eta: np.ndarray) -> np.ndarray:
+        """The log likelihoods f at predictors [g, m, n], as many at each point: [g, m, n]."""

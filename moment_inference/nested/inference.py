@@ -14,8 +14,10 @@ from moment_inference.nested.cumulant import Corrections, corrections
 from moment_inference.nested.exploration.mode import NoMode
 from moment_inference.nested.grid import Grid, explore
 from moment_inference.nested.host import ConditionalModel
+from moment_inference.nested.local import local_corrections, structure_of
 from moment_inference.nested.selection import FIT, NestedHost, Selection, select
 
+LARGE_CUMULANT = 0.2  # nats; a quarter, its error, is as much as the evidence may be off
 DEPTH = 8.0  # nats below the best density; what lies deeper counts as zero
 
 
@@ -45,6 +47,10 @@ class Inference:
         counts = uncorrected.log_density > uncorrected.log_density.max() - DEPTH
         conditional = search.at(uncorrected.points[counts])
         found = corrections(model, conditional)
+        structure = structure_of(conditional.precision.pattern)
+        mean = found.evidence @ uncorrected.weights[counts]
+        if structure is not None and abs(mean) > LARGE_CUMULANT:
+            found = local_corrections(model, conditional, structure)
         corrected = np.full(len(counts), np.nan)
         corrected[counts] = conditional.log_density + found.evidence
         grid = uncorrected.with_log_density(corrected)
@@ -56,6 +62,11 @@ class Inference:
         """Return the mean correction of log p(y | θ) over the posterior, nats."""
         return float(self.weights @ self.corrections.evidence)
 
+    @cached_property
+    def correction_error(self) -> float:
+        """Return about how far the corrected log p(y | θ) are off, a posterior mean, nats."""
+        return abs(float(self.weights @ self.corrections.error))
+
     @property
     def means(self) -> np.ndarray:
         """Return the corrected means of the field at each point, [g, d]."""
@@ -63,8 +74,8 @@ class Inference:
 
     @cached_property
     def variances(self) -> np.ndarray:
-        """Return the variances of the field at each point, [g, d]."""
-        return self.conditional.factors.marginal_variances()
+        """Return the corrected variances of the field at each point, [g, d]."""
+        return self.conditional.factors.marginal_variances() + self.corrections.variance
 
     def draws(self, generator: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Return draws of the hyperparameters [count, h] and of the field [count, d].

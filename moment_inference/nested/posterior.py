@@ -15,8 +15,7 @@ from moment_inference.nested.marginals import Marginal, MixtureMarginal, TableMa
 from moment_inference.nested.selection import Latent, NestedHost
 from moment_inference.nested.stacked import StackedMarginal
 
-SHARE = 0.25  # of the correction, that its next order may be: measured, see nested_inference.md
-LARGE = 2.0  # nats of correction beyond which the Gaussian field is no basis
+DOUBTFUL = 0.5  # nats of a correction's error beyond which the Gaussian field is no basis
 ROWS = 12  # of a site in a summary
 
 
@@ -40,12 +39,12 @@ class NestedPosterior:
 
     @property
     def log_evidence_error(self) -> float:
-        """The predicted error of ``log_evidence``: the grid's, and a quarter of the correction."""
-        return self._inference.grid.evidence_error + SHARE * abs(self.correction)
+        """The predicted error of ``log_evidence``, nats: of the grid and of the correction."""
+        return self._inference.grid.evidence_error + self._inference.correction_error
 
     @property
     def correction(self) -> float:
-        """What the second cumulant adds to the ELBO of the field, a posterior mean, nats."""
+        """What the ELBO of the field lacks: by its second cumulant, or by quadrature, nats."""
         return self._inference.correction
 
     @cached_property
@@ -102,10 +101,11 @@ class NestedPosterior:
         if grid.has_two_modes:
             names = ", ".join(map(repr, self.hyperparameters))
             found.append(f"the posterior of {names} has {grid.modes} modes on the grid")
-        if abs(self.correction) > LARGE:
+        error = self._inference.correction_error
+        if error > DOUBTFUL:
             found.append(
-                f"the field is far from Gaussian: the second cumulant adds {self.correction:.1f} "
-                "nats, and further ones are left out"
+                f"the field is far from Gaussian: what corrects it adds {self.correction:.1f} nats, "
+                f"of which {error:.1f} are in doubt"
             )
         if grid.edge_mass > 1e-3:
             found.append(f"{grid.edge_mass:.1%} of the mass is beyond the edge of the grid")

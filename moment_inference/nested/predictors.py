@@ -44,6 +44,11 @@ def with_predictor(parameter: Any, predictor: Gaussian) -> Any:
     return predictor
 
 
+def value_at(parameter: Any, predictor: Any) -> Any:
+    """Return the value of a random parameter at a value of its predictor."""
+    return parameter.function(predictor) if isinstance(parameter, Deferred) else predictor
+
+
 def independent(mean: Any, variance: Any, like: Gaussian) -> Gaussian:
     """Return a Gaussian with independent components, on which the sites of another have a say."""
     return Gaussian(

@@ -29,7 +29,7 @@ from numpyro_moments.likelihoods.expected import (
     on_arrays,
     shape_with,
 )
-from numpyro_moments.likelihoods.structure import copied, random_leaves
+from numpyro_moments.likelihoods.structure import copied, random_leaves, restored
 from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.traces import is_latent, moment_traces
 
@@ -161,6 +161,10 @@ class ConditionalModel:
         """Return the expected third, fourth and fifth derivatives of the same, [g, 3, n]."""
         return self._run("_higher", theta, mean, variance)
 
+    def log_likelihoods(self, theta: np.ndarray, eta: np.ndarray) -> np.ndarray:
+        """Return the log likelihoods f at predictors [g, m, n], [g, m, n]."""
+        return self._run("_at_predictors", theta, eta)
+
     def _run(self, method: str, *points: np.ndarray, shared: Any = None) -> Any:
         """Return a method at each point, in blocks of one size, so that one program serves."""
         data, rest = apart((self.args, self.kwargs))
@@ -235,6 +239,13 @@ class ConditionalModel:
     def _higher(self, theta: jax.Array, mean: jax.Array, variance: jax.Array) -> jax.Array:
         return jnp.stack(_higher(self._log_likelihoods(theta), mean, variance))
 
+    def _at_predictors(self, theta: jax.Array, eta: jax.Array) -> jax.Array:
+        parts, start = [jnp.zeros((len(eta), 0))], 0
+        for each in self._observations(theta, jnp.zeros(self.size)):
+            part = slice(start, start := start + each.size)
+            parts.append(jax.vmap(each.log_density)(eta[:, part]))
+        return jnp.concatenate(parts, 1)
+
     def _log_likelihoods(self, theta: jax.Array) -> Callable[[jax.Array, jax.Array], jax.Array]:
         """Return E f of all observations as a function of the moments of their predictors."""
         observations = self._observations(theta, jnp.zeros(self.size))
@@ -284,11 +295,25 @@ class Observation:
         """Return the weighted E log p of each element [n], for moments of its predictor."""
         mean, variance = (jnp.reshape(part, self.shape) for part in (mean, variance))
         predictor = nested.independent(mean, variance, self.gaussian)
-        replace = lambda leaf: nested.with_predictor(leaf, predictor) if is_random(leaf) else leaf  # noqa: E731
-        fn = copied(jax.tree.map(replace, self.fn, is_leaf=is_random))
-        fn._batch_shape = self.shape
+        fn = self._with_leaves(lambda leaf: nested.with_predictor(leaf, predictor))
         rule = EXPECTED_LOG_PROB.function_for(fn) or UNIVARIATE.expected
         found = jnp.broadcast_to(rule(on_arrays(fn), self.value), self.shape)
+        return self._weighted(found)
+
+    def log_density(self, predictor: jax.Array) -> jax.Array:
+        """Return the weighted log p of each element [n], for values of its predictor."""
+        values = jnp.reshape(predictor, self.shape)
+        fn = restored(self._with_leaves(lambda leaf: nested.value_at(leaf, values)))
+        return self._weighted(jnp.broadcast_to(on_arrays(fn).log_prob(self.value), self.shape))
+
+    def _with_leaves(self, replaced: Callable[[Any], Any]) -> Any:
+        """Return the distribution with other values in place of the random ones."""
+        replace = lambda leaf: replaced(leaf) if is_random(leaf) else leaf  # noqa: E731
+        fn = copied(jax.tree.map(replace, self.fn, is_leaf=is_random))
+        fn._batch_shape = self.shape
+        return fn
+
+    def _weighted(self, found: jax.Array) -> jax.Array:
         return jnp.ravel(jnp.where(self.weights == 0, 0.0, self.weights * found))
 
 

@@ -12,13 +12,17 @@ from moment_inference.nested.cumulant.derivatives import Derivatives
 from moment_inference.nested.cumulant.through_border import BORDER, order_of, sums_through_border
 from moment_inference.nested.host import ConditionalModel
 
+SHARE = 0.25  # of the correction, that its next order may be: measured, see nested_inference.md
+
 
 class Corrections(NamedTuple):
     """Corrections of the Gaussians q(x | θ) at points [g]."""
 
     evidence: np.ndarray  # of log p(y | θ), nats, [g]
     mean: np.ndarray  # shifts of the means, [g, d]
+    variance: np.ndarray  # changes of the variances, [g, d]
     third: np.ndarray  # third central moments, [g, d]
+    error: np.ndarray  # that the correction of log p(y | θ) may have, nats, [g]
 
 
 def corrections(model: ConditionalModel, conditional: Conditional) -> Corrections:
@@ -45,4 +49,5 @@ def corrections(model: ConditionalModel, conditional: Conditional) -> Correction
     else:
         sums = sums_through_border(derivatives, parts, order)
     mean = factors.solve(design.transposed_times(sums.slopes))
-    return Corrections(sums.evidence, mean, sums.third)
+    evidence, error = sums.evidence, SHARE * sums.evidence
+    return Corrections(evidence, mean, np.zeros_like(mean), sums.third, error)

@@ -1,0 +1,144 @@
+"""log p(y | θ) and moments of a field by quadrature of its blocks, given its border."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+
+from moment_inference.nested.conditional import Conditional
+from moment_inference.nested.cumulant import Corrections
+from moment_inference.nested.host import ConditionalModel
+from moment_inference.nested.local.blocks import Blocks
+from moment_inference.nested.local.rules import Inner, Outer
+from moment_inference.nested.local.structure import Structure
+
+NUMBERS = 2**22  # most values of likelihoods at once
+POINTS = 16  # of the hyperparameters at once: those of one program of a front end
+NODES = {1: 11, 2: 9}  # in each dimension of a block, by its size
+MORE = {1: 21, 2: 15}  # the same, for the error at the centre
+WIDENED = 1.1  # deviation of the nodes' Gaussian by that of the block
+
+
+def local_corrections(
+    model: ConditionalModel, conditional: Conditional, structure: Structure
+) -> Corrections:
+    """Return what quadrature of the blocks adds to the ELBO and to the moments of q(x | θ).
+
+    With η = E η + δ, w the weights of the predictors in the precision and v their variances,
+    log p(x, y | θ) − log q(x) is ELBO + Σ_i r_i(δ_i), r = f(η) − E f − δ E f′ + ½ w (δ² − v): at
+    the optimum all else has the slopes −E f′ and the precision that w leaves. So p(y | θ) is
+    exp ELBO times the expectation of ∏ exp r_i over the border, and over each block given it.
+    Source: ``docs/maths.md``, nested inference.
+    """
+    points = np.flatnonzero(np.isfinite(conditional.elbo) & conditional.factors.is_definite)
+    parts = [points[start : start + POINTS] for start in range(0, len(points), POINTS)]
+    found = [_Quadrature.of(model, conditional, structure, part).corrections() for part in parts]
+    arrays = (np.concatenate(each) for each in zip(*found, strict=True))
+    return Corrections(*(_spread(array, points, len(conditional.elbo)) for array in arrays))
+
+
+def _spread(array: np.ndarray, points: np.ndarray, count: int) -> np.ndarray:
+    """Return an array with nan at the other points."""
+    spread = np.full((count, *array.shape[1:]), np.nan)
+    spread[points] = array
+    return spread
+
+
+class _Given(NamedTuple):
+    """The blocks given nodes of the border."""
+
+    logs: np.ndarray  # log E ∏ exp r of each block, and the rows' that have none, [g, b, J + 1]
+    moments: tuple[np.ndarray, ...]  # mean without the border's part, variance, third: [g, b, J, k]
+
+
+@dataclass(frozen=True, eq=False)
+class _Quadrature:
+    """The integrals at some points of the hyperparameters."""
+
+    model: ConditionalModel
+    structure: Structure
+    blocks: Blocks
+    theta: np.ndarray  # [g, h]
+    predictor: np.ndarray  # E η, [g, n]
+    variance: np.ndarray  # v, [g, n]
+    weights: np.ndarray  # w, [g, n]
+
+    @classmethod
+    def of(
+        cls,
+        model: ConditionalModel,
+        conditional: Conditional,
+        structure: Structure,
+        points: np.ndarray,
+    ) -> _Quadrature:
+        """Return the integrals at some of the points."""
+        matrices = conditional.precision.take(points), conditional.design.take(points)
+        blocks = Blocks.of(*matrices, structure)
+        arrays = conditional.theta, conditional.predictor, conditional.variance, conditional.weights
+        return cls(model, structure, blocks, *(array[points] for array in arrays))
+
+    def corrections(self) -> Corrections:
+        """Return the corrections of evidence and moments, with an error of the evidence."""
+        size = self.structure.blocks.shape[1]
+        outer, inner = Outer.of(len(self.structure.border)), Inner.of(size, NODES[size], WIDENED)
+        given = self._all(outer, inner)
+        logs = given.logs.sum(2)
+        centre = outer.nodes[:1]
+        finer = self._given(centre, Inner.of(size, MORE[size], WIDENED)).logs
+        error = outer.error(logs) + np.abs((finer - given.logs[:, :1]).sum((1, 2)))
+        return Corrections(outer.log_mean(logs), *self._moments(outer, logs, given), error)
+
+    def _moments(
+        self, outer: Outer, logs: np.ndarray, given: _Given
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return shifts of means, changes of variances, and third moments of the field, [g, d]."""
+        border = self.blocks.border_at(outer.nodes)  # [g, b, p]
+        within = self.structure.blocks >= 0
+        mean, variance, third = (part[:, :, within] for part in given.moments)
+        mean = mean + self.blocks.follow(border)[:, :, within]
+        zeros = np.zeros_like(border)
+        pairs = (mean, border), (variance, zeros), (third, zeros)
+        found = outer.moments(logs, *(np.concatenate(pair, 2) for pair in pairs))
+        order = np.argsort(np.append(self.structure.blocks[within], self.structure.border))
+        mean, variance, third = (part[:, order] for part in found)
+        return mean, variance - self.blocks.variances(within)[:, order], third
+
+    def _all(self, outer: Outer, inner: Inner) -> _Given:
+        """Return the blocks given all nodes, some at a time."""
+        numbers = self.predictor.size * len(inner.nodes)
+        count = max(1, NUMBERS // max(1, numbers))
+        starts = range(0, len(outer.nodes), count)
+        parts = [self._given(outer.nodes[start : start + count], inner) for start in starts]
+        moments = zip(*(part.moments for part in parts), strict=True)
+        joined = tuple(np.concatenate(arrays, 1) for arrays in moments)
+        return _Given(np.concatenate([part.logs for part in parts], 1), joined)
+
+    def _given(self, nodes: np.ndarray, inner: Inner) -> _Given:
+        by_border, by_block = self.blocks.deviations(nodes, inner.nodes)
+        deviation = by_border[:, :, None] + by_block[:, None]  # [g, b, t, n]
+        rest = self._rest(deviation.reshape(len(deviation), -1, deviation.shape[3]))
+        sums = self.blocks.sums(rest).reshape(*deviation.shape[:3], -1)
+        logs = sums + inner.logs[:, None]
+        logs[..., -1] = sums[..., -1] - np.log(len(inner.logs))  # the same at all nodes
+        total = logsumexp(logs, axis=2)
+        shares = np.exp(logs[..., :-1] - total[:, :, None, :-1])
+        return _Given(total, self.blocks.moments(shares, inner.nodes))
+
+    def _rest(self, deviation: np.ndarray) -> np.ndarray:
+        """Return r at deviations [g, m, n] of the predictors."""
+        expected, slope = self._terms
+        weights, variance = self.weights[:, None], self.variance[:, None]
+        rest = self.model.log_likelihoods(self.theta, self.predictor[:, None] + deviation)
+        rest += deviation * (weights / 2 * deviation - slope)
+        rest -= expected + weights * variance / 2
+        return rest
+
+    @cached_property
+    def _terms(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return E f and E f′, [g, 1, n] each."""
+        terms = self.model.expected(self.theta, self.predictor, self.variance)
+        return terms[:, :1], terms[:, 1:2]
