@@ -104,8 +104,8 @@ class NestedPosterior:
         error = self._inference.correction_error
         if error > DOUBTFUL:
             found.append(
-                f"the field is far from Gaussian: what corrects it adds {self.correction:.1f} nats, "
-                f"of which {error:.1f} are in doubt"
+                f"the field is far from Gaussian: its correction of {self.correction:.1f} nats "
+                f"may be {error:.1f} nats off"
             )
         if grid.edge_mass > 1e-3:
             found.append(f"{grid.edge_mass:.1%} of the mass is beyond the edge of the grid")
