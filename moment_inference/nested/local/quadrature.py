@@ -13,14 +13,14 @@ from moment_inference.nested.conditional import Conditional
 from moment_inference.nested.cumulant import Corrections
 from moment_inference.nested.host import ConditionalModel
 from moment_inference.nested.local.blocks import Blocks
-from moment_inference.nested.local.rules import Inner, Outer
+from moment_inference.nested.local.rules import Rule, product_nodes, rule_of
 from moment_inference.nested.local.structure import Structure
 
 NUMBERS = 2**22  # most values of likelihoods at once
 POINTS = 16  # of the hyperparameters at once: those of one program of a front end
 NODES = {1: 11, 2: 9}  # in each dimension of a block, by its size
 MORE = {1: 21, 2: 15}  # the same, for the error at the centre
-WIDENED = 1.1  # deviation of the nodes' Gaussian by that of the block
+Nodes = tuple[np.ndarray, np.ndarray]  # [t, k] of the standardised blocks, and weights [t]
 
 
 def local_corrections(
@@ -84,49 +84,48 @@ class _Quadrature:
     def corrections(self) -> Corrections:
         """Return the corrections of evidence and moments, with an error of the evidence."""
         size = self.structure.blocks.shape[1]
-        outer, inner = Outer.of(len(self.structure.border)), Inner.of(size, NODES[size], WIDENED)
-        given = self._all(outer, inner)
+        rule = rule_of(len(self.structure.border))
+        given = self._all(rule.nodes, product_nodes(size, NODES[size]))
         logs = given.logs.sum(2)
-        centre = outer.nodes[:1]
-        finer = self._given(centre, Inner.of(size, MORE[size], WIDENED)).logs
-        error = outer.error(logs) + np.abs((finer - given.logs[:, :1]).sum((1, 2)))
-        return Corrections(outer.log_mean(logs), *self._moments(outer, logs, given), error)
+        finer = self._given(rule.nodes[:1], product_nodes(size, MORE[size])).logs
+        error = rule.error(logs) + np.abs((finer - given.logs[:, :1]).sum((1, 2)))
+        return Corrections(rule.log_mean(logs), *self._moments(rule, logs, given), error)
 
     def _moments(
-        self, outer: Outer, logs: np.ndarray, given: _Given
+        self, rule: Rule, logs: np.ndarray, given: _Given
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return shifts of means, changes of variances, and third moments of the field, [g, d]."""
-        border = self.blocks.border_at(outer.nodes)  # [g, b, p]
+        border = self.blocks.border_at(rule.nodes)  # [g, b, p]
         within = self.structure.blocks >= 0
         mean, variance, third = (part[:, :, within] for part in given.moments)
         mean = mean + self.blocks.follow(border)[:, :, within]
         zeros = np.zeros_like(border)
         pairs = (mean, border), (variance, zeros), (third, zeros)
-        found = outer.moments(logs, *(np.concatenate(pair, 2) for pair in pairs))
+        found = rule.moments(logs, *(np.concatenate(pair, 2) for pair in pairs))
         order = np.argsort(np.append(self.structure.blocks[within], self.structure.border))
         mean, variance, third = (part[:, order] for part in found)
         return mean, variance - self.blocks.variances(within)[:, order], third
 
-    def _all(self, outer: Outer, inner: Inner) -> _Given:
-        """Return the blocks given all nodes, some at a time."""
-        numbers = self.predictor.size * len(inner.nodes)
+    def _all(self, nodes: np.ndarray, inner: Nodes) -> _Given:
+        """Return the blocks given all nodes of the border, some at a time."""
+        numbers = self.predictor.size * len(inner[0])
         count = max(1, NUMBERS // max(1, numbers))
-        starts = range(0, len(outer.nodes), count)
-        parts = [self._given(outer.nodes[start : start + count], inner) for start in starts]
+        starts = range(0, len(nodes), count)
+        parts = [self._given(nodes[start : start + count], inner) for start in starts]
         moments = zip(*(part.moments for part in parts), strict=True)
         joined = tuple(np.concatenate(arrays, 1) for arrays in moments)
         return _Given(np.concatenate([part.logs for part in parts], 1), joined)
 
-    def _given(self, nodes: np.ndarray, inner: Inner) -> _Given:
-        by_border, by_block = self.blocks.deviations(nodes, inner.nodes)
+    def _given(self, nodes: np.ndarray, inner: Nodes) -> _Given:
+        places, weights = inner
+        by_border, by_block = self.blocks.deviations(nodes, places)
         deviation = by_border[:, :, None] + by_block[:, None]  # [g, b, t, n]
         rest = self._rest(deviation.reshape(len(deviation), -1, deviation.shape[3]))
         sums = self.blocks.sums(rest).reshape(*deviation.shape[:3], -1)
-        logs = sums + inner.logs[:, None]
-        logs[..., -1] = sums[..., -1] - np.log(len(inner.logs))  # the same at all nodes
+        logs = sums + np.log(weights)[:, None]
         total = logsumexp(logs, axis=2)
         shares = np.exp(logs[..., :-1] - total[:, :, None, :-1])
-        return _Given(total, self.blocks.moments(shares, inner.nodes))
+        return _Given(total, self.blocks.moments(shares, places))
 
     def _rest(self, deviation: np.ndarray) -> np.ndarray:
         """Return r at deviations [g, m, n] of the predictors."""

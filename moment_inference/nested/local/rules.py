@@ -3,130 +3,115 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
-from scipy.special import logsumexp
 
-TENSOR = 2  # most dimensions of a border whose rule is a product
-AXIS = 5  # nodes in a dimension of a border
-NEAR = slice(1, 4)  # of them, that a rule with fewer nodes has
-
-
-@dataclass(frozen=True, eq=False)
-class Inner:
-    """Gauss and Hermite's nodes [t, k], with log weights, of a Gaussian wider by a factor."""
-
-    nodes: np.ndarray  # on the scale of the Gaussian that is not widened
-    logs: np.ndarray
-
-    @classmethod
-    def of(cls, size: int, count: int, widened: float) -> Inner:
-        """Return the product rule of some nodes in each dimension."""
-        nodes, weights = _hermite(count)
-        logs = np.log(weights) + np.log(widened) + nodes**2 * (1 - widened**2) / 2
-        grid = np.stack(np.meshgrid(*[nodes] * size, indexing="ij"), -1).reshape(-1, size)
-        total = sum(np.meshgrid(*[logs] * size, indexing="ij"), np.zeros([count] * size))
-        return cls(widened * grid, total.ravel())
+AXIS = {
+    0: 1,
+    1: 7,
+    2: 5,
+}  # nodes in a dimension of a border whose rule is a product, by their number
 
 
 @dataclass(frozen=True, eq=False)
-class Outer:
-    """A rule for log E exp R(t) and moments, t standard Gaussian in p dimensions.
-
-    Up to two dimensions it is a product. Beyond, R is taken as a sum of functions of one
-    coordinate, whose expectations multiply: 4p + 1 nodes, with positive weights.
+class Rule:
+    """Nodes [b, p], the first of them zero, with weights [b], for E f(t) of a standard Gaussian t.
 
     Attributes:
-        nodes: [b, p]; the first is zero.
-        parts: nodes of each part that is integrated on its own, with their weights.
-        fewer: the same of a rule with fewer nodes.
-        pairs: nodes that show what the sum leaves out, with the nodes on axes that make it up.
+        fewer: weights of a coarser rule at the same nodes, of which it leaves some out.
     """
 
     nodes: np.ndarray
-    parts: list[tuple[np.ndarray, np.ndarray]]
-    fewer: list[tuple[np.ndarray, np.ndarray]]
-    pairs: list[tuple[int, np.ndarray]]
-
-    @classmethod
-    def of(cls, size: int) -> Outer:
-        """Return the rule of p dimensions."""
-        return _product(size) if size <= TENSOR else _on_axes(size)
+    weights: np.ndarray
+    fewer: np.ndarray
 
     def log_mean(self, logs: np.ndarray) -> np.ndarray:
-        """Return log E exp R of values [g, b]."""
-        return self._sum(self.parts, logs)
+        """Return log E exp R of values [g, b]; nan where R varies more than the rule can follow."""
+        return _log_mean(logs, self.weights)
 
     def error(self, logs: np.ndarray) -> np.ndarray:
-        """Return about how far the same is off, [g]: by fewer nodes, and by pairs."""
-        found = np.abs(self.log_mean(logs) - self._sum(self.fewer, logs))
-        for node, on_axes in self.pairs:
-            left = logs[:, node] - logs[:, 0] - (logs[:, on_axes] - logs[:, :1]).sum(1)
-            found += left**2 / 2 / len(self.pairs)
-        return found
-
-    def _sum(self, parts: list[tuple[np.ndarray, np.ndarray]], logs: np.ndarray) -> np.ndarray:
-        centre = logs[:, :1]
-        each = [logsumexp(logs[:, at] - centre, axis=1, b=weights) for at, weights in parts]
-        return sum(each, centre[:, 0])
+        """Return what the coarser rule finds differently, [g]: more than the rule is off."""
+        difference = np.abs(self.log_mean(logs) - _log_mean(logs, self.fewer))
+        return np.where(np.isfinite(difference), difference, np.inf)
 
     def moments(
         self, logs: np.ndarray, mean: np.ndarray, variance: np.ndarray, third: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return moments [g, m] by those given each node [g, b, m]: total cumulances."""
-        means, variances, thirds = mean[:, 0], variance[:, 0], third[:, 0]
-        for at, weights in self.parts:
-            part = logs[:, at] + np.log(weights)
-            shares = np.exp(part - logsumexp(part, axis=1, keepdims=True))
-            over = lambda values, shares=shares: np.einsum("gb,gbm->gm", shares, values)  # noqa: E731
-            own, spread = over(mean[:, at]), variance[:, at]
-            centred = mean[:, at] - own[:, None]
-            square = centred * centred
-            means = means + own - mean[:, 0]
-            variances = variances + over(spread) - variance[:, 0] + over(square)
-            thirds = thirds + over(third[:, at]) - third[:, 0]
-            thirds = thirds + over(centred * (square + 3 * spread))
-        return means, variances, thirds
+        shares = self.weights * np.exp(logs - self.log_mean(logs)[:, None])
+        over = lambda values: np.einsum("gb,gbm->gm", shares, values)  # noqa: E731
+        total = over(mean)
+        centred = mean - total[:, None]
+        square = centred * centred
+        return (
+            total,
+            over(variance + square),
+            over(third + centred * (square + 3 * variance)),
+        )
 
 
-def _hermite(count: int) -> tuple[np.ndarray, np.ndarray]:
+def _log_mean(logs: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    highest = logs.max(1, keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.log(np.exp(logs - highest) @ weights) + highest[:, 0]
+
+
+def rule_of(size: int) -> Rule:
+    """Return a product rule up to two dimensions, beyond them one with 2p² + 4p + 1 nodes."""
+    return _product(size) if size in AXIS else _sparse(size)
+
+
+def product_nodes(size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return Gauss and Hermite's nodes [t, k] and weights [t], some in each dimension."""
+    nodes, weights = _axis(count)
+    indices = _indices(size, count)
+    return nodes[indices], weights[indices].prod(1)
+
+
+def _axis(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return Gauss and Hermite's nodes and weights, in ascending order."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(count)
     return nodes, weights / weights.sum()
 
 
-def _near() -> tuple[np.ndarray, np.ndarray]:
-    """Return the inner three nodes of an axis with the weights that suit them."""
-    nodes = _hermite(AXIS)[0][NEAR]
-    outer = 1 / (2 * nodes[-1] ** 2)
-    return nodes, np.array([outer, 1 - 2 * outer, outer])
+def _indices(size: int, count: int) -> np.ndarray:
+    """Return the places of a product's nodes on the axes, the centre first."""
+    indices = np.indices([count] * size).reshape(size, count**size).T
+    return indices[np.argsort(np.abs(indices - count // 2).sum(1), kind="stable")]
 
 
-def _product(size: int) -> Outer:
-    nodes, weights = _hermite(AXIS)
-    indices = np.stack(np.meshgrid(*[np.arange(AXIS)] * size, indexing="ij"), -1)
-    indices = indices.reshape(-1, size)
-    indices = indices[np.argsort(np.abs(indices - AXIS // 2).sum(1), kind="stable")]
-    is_near = ((indices >= NEAR.start) & (indices < NEAR.stop)).all(1)
-    near = _near()[1][indices[is_near] - NEAR.start].prod(1)
-    parts = [(np.arange(len(indices)), weights[indices].prod(1))]
-    return Outer(nodes[indices], parts, [(np.flatnonzero(is_near), near)], [])
+def _product(size: int) -> Rule:
+    """Return a product rule; the coarser one has the three nodes about the centre of each axis."""
+    count = AXIS[size]
+    nodes, weights = product_nodes(size, count)
+    if not size:
+        return Rule(nodes, weights, weights)
+    axis = _axis(count)[0]
+    near, outer = np.zeros(count), 1 / (2 * axis[count // 2 + 1] ** 2)
+    near[count // 2 - 1 : count // 2 + 2] = outer, 1 - 2 * outer, outer
+    return Rule(nodes, weights, near[_indices(size, count)].prod(1))
 
 
-def _on_axes(size: int) -> Outer:
-    axis, weights = _hermite(AXIS)
-    off = axis[axis != 0]
-    nodes = [np.zeros((1, size)), *(off[:, None] * row for row in np.eye(size))]
-    starts = 1 + len(off) * np.arange(size)
-    first, last = len(off) // 2 - 1, len(off) // 2  # the nodes of an axis next to the centre
-    parts, fewer = [], []
-    for start in starts:
-        at = np.r_[start : start + last, 0, start + last : start + len(off)]
-        parts.append((at, weights))
-        fewer.append((at[NEAR], _near()[1]))
-    pairs, count = [], 1 + len(off) * size
-    for signs in (np.ones(size, int), (-1) ** np.arange(size)):
-        for turned in (signs, -signs):
-            on_axes = starts + np.where(turned > 0, last, first)
-            nodes.append(off[last] * turned[None].astype(float))
-            pairs.append((count + len(pairs), on_axes))
-    return Outer(np.concatenate(nodes), parts, fewer, pairs)
+def _sparse(size: int) -> Rule:
+    """Return products of three nodes in all pairs of dimensions, and five nodes in each dimension.
+
+    It is exact to degree 5, and for functions of one coordinate to degree 9; so are second moments
+    of cubic functions of two. The coarser rule has three nodes in each dimension. Sources: McNamee
+    and Stenger 1967 (the pairs), Smolyak 1963 (sums of products).
+    """
+    axes = np.concatenate([np.eye(size), -np.eye(size)])
+    pairs = [
+        first * np.eye(size)[one] + second * np.eye(size)[other]
+        for one, other in combinations(range(size), 2)
+        for first in (1, -1)
+        for second in (1, -1)
+    ]
+    axis, shares = (part[3:] for part in _axis(5))
+    nodes = [np.zeros((1, size)), np.sqrt(3) * axes, np.sqrt(3) * np.array(pairs)]
+    nodes += [place * axes for place in axis]
+    counts = [len(part) for part in nodes]
+    fewer = [(size**2 - 7 * size + 18) / 18, (4 - size) / 18, 1 / 36, 0, 0]
+    centre = fewer[0] - 2 * size * (shares.sum() - 1 / 6)
+    weights = [centre, fewer[1] - 1 / 6, 1 / 36, *shares]
+    return Rule(np.concatenate(nodes), np.repeat(weights, counts), np.repeat(fewer, counts))

@@ -10,7 +10,7 @@ from moment_inference.nested.factors.ordering import Ordering, bordered_ordering
 from moment_inference.nested.sparse import Pattern, Sparse
 
 LARGEST = 2  # coordinates of a block that quadrature can integrate
-BORDER = 24  # most coordinates of a border: nodes are four times as many, and one
+BORDER = 12  # most coordinates of a border, whose nodes are twice their square
 
 
 @dataclass(frozen=True, eq=False)
