@@ -77,8 +77,8 @@ def select(host: NestedHost, over: Collection[str] | None) -> Selection:
     field = tuple(name for name in host.latent if name not in chosen)
     if not field:
         raise UnsupportedMoments(
-            f"all latent sites are hyperparameters ({', '.join(map(repr, chosen))}), and none is left "
-            "for a Gaussian field",
+            f"all latent sites are hyperparameters ({', '.join(map(repr, chosen))}), and none is "
+            "left for a Gaussian field",
             sites=chosen,
             remedy=f"use {FIT}",
         )

@@ -179,6 +179,17 @@ class ConditionalModel:
         """Return the expected third, fourth and fifth derivatives of the same, [g, 3, n]."""
         return self._derivatives(higher, theta, mean, variance)
 
+    def log_likelihoods(self, theta: np.ndarray, eta: np.ndarray) -> np.ndarray:
+        """Return the log likelihoods f at predictors [g, m, n], [g, m, n]."""
+        with self._running():
+            found, start = [eta[:, :, :0]], 0
+            for index, each in enumerate(self._likelihoods):
+                part = slice(start, start := start + each.first.size)
+                found.append(
+                    each.log_densities(partial(self._observation, index, theta), eta[:, :, part])
+                )
+            return np.concatenate(found, 2)
+
     @contextlib.contextmanager
     def _running(self) -> Iterator[None]:
         """Return the context of all runs: without effects on others, and without validation."""

@@ -72,14 +72,26 @@ class Observation:
         """Return the weighted E log p of each element [..., n], for moments of its predictor."""
         shape = mean.shape[:-1] + self.shape
         predictor = nested.independent(mean.reshape(shape), variance.reshape(shape), self.gaussian)
-        tensors = {
-            id(tensor): MomentTensor(nested.with_predictor(unwrap(tensor), predictor))
-            for tensor in random_tensors(self.fn)
-        }
-        fn = with_random_elements(self.fn, tensors, self.stacks, torch.Size(shape))
+        replaced = lambda value: MomentTensor(nested.with_predictor(value, predictor))  # noqa: E731
+        fn = self._with_values(replaced, shape)
         rule = EXPECTED_LOG_PROB.function_for(fn) or UNIVARIATE.expected
         found = explain_precision(rule, fn, self.value).expand(shape)
-        return torch.where(self.weights == 0, 0.0, self.weights * found).reshape(mean.shape)
+        return self._weighted(found).reshape(mean.shape)
+
+    def log_density(self, predictor: torch.Tensor) -> torch.Tensor:
+        """Return the weighted log p of each element [..., n], for values of its predictor."""
+        shape = predictor.shape[:-1] + self.shape
+        values = predictor.reshape(shape)
+        fn = self._with_values(lambda value: nested.value_at(value, values), shape)
+        return self._weighted(fn.log_prob(self.value).expand(shape)).reshape(predictor.shape)
+
+    def _with_values(self, replaced: Callable[[Any], Any], shape: Sequence[int]) -> Any:
+        """Return the distribution with other values in place of the random ones."""
+        tensors = {id(tensor): replaced(unwrap(tensor)) for tensor in random_tensors(self.fn)}
+        return with_random_elements(self.fn, tensors, self.stacks, torch.Size(shape))
+
+    def _weighted(self, found: torch.Tensor) -> torch.Tensor:
+        return torch.where(self.weights == 0, 0.0, self.weights * found)
 
 
 @dataclass(frozen=True)
@@ -119,6 +131,15 @@ class Likelihood:
             parts = of(observation.expected, *moments)
             found.append(torch.stack(parts, 1).detach().cpu().numpy())
         return np.concatenate(found)
+
+    def log_densities(self, points: Callable[[slice], Observation], eta: np.ndarray) -> np.ndarray:
+        """Return log p at predictors [g, m, n], [g, m, n]; ``points`` as above."""
+        result = np.empty_like(eta)
+        for index, predictors in enumerate(eta):
+            own = points(slice(index, index + 1)) if self.depends else self.first
+            with torch.no_grad():
+                result[index] = own.log_density(torch.as_tensor(predictors)).cpu().numpy()
+        return result
 
 
 def _is_joined(joined: Observation, points: Sequence[Observation]) -> bool:

@@ -149,13 +149,18 @@ def remainder(model, conditional, x):
     return densities["x"] + densities["y"] + quadratic / 2
 
 
+def parts(found):
+    """The corrections that sums over pairs give."""
+    return found.evidence, found.mean, found.third
+
+
 def test_one_coordinate_by_quadrature():
     """Counts exactly, outcomes up to the orders that are left out."""
     for kind, tolerance in (("poisson", 1e-5), ("bernoulli", 2e-2)):
         design = np.linspace(0.4, 1.2, 5)[:, None]
         model = SmallModel(design, np.array([True]), likelihood(kind, 5))
         conditional = conditioned(model, np.array([[-0.5]]))
-        found = corrections(model, conditional)
+        found = parts(corrections(model, conditional))
         nodes, weights = np.polynomial.hermite_e.hermegauss(80)
         weights = weights / weights.sum()
         deviation = np.sqrt(conditional.factors.marginal_variances()[0, 0])
@@ -178,7 +183,7 @@ def test_three_coordinates_by_draws():
     counts = np.array([0, 3, 1, 0, 2])
     model = SmallModel(design, np.array([False, True, True]), poisson(counts))
     conditional = conditioned(model, np.array([[0.0]]))
-    found = corrections(model, conditional)
+    found = parts(corrections(model, conditional))
     noise = np.random.default_rng(0).normal(size=(1, 3, 200_000))
     centred = conditional.factors.draws(np.concatenate([noise, -noise], 2))[0].T
     rest = remainder(model, conditional, conditional.mean[0] + centred)

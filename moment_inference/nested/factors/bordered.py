@@ -80,7 +80,7 @@ class BorderedFactors(Factors):
         """Return A M⁻¹ Aᵀ as U Uᵀ but for pairs in one component; None if U is too wide."""
         if len(self._places.ordering.border) > most:
             return None
-        roots = self._border_roots
+        roots = np.swapaxes(self._border_roots, 0, 1)
         products = np.empty((len(roots), self._points, matrix.shape[0]))
         for product, root in zip(products, roots, strict=True):
             product[:] = matrix.times(root)

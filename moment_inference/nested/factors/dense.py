@@ -11,9 +11,10 @@ from scipy.linalg import lapack
 from moment_inference.nested.factors.base import Factors
 from moment_inference.nested.factors.border_parts import BorderParts
 from moment_inference.nested.sparse import Pattern, Sparse
-from moment_inference.nested.sparse.grams import DENSE_GAIN, dense_of
+from moment_inference.nested.sparse.grams import dense_of
 
 KEPT = 2**25  # most numbers of inverses that are kept
+DENSE_GAIN = 5  # how much faster a number of a dense product is than a pair of entries
 
 
 class DenseFactors(Factors):
