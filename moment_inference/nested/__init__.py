@@ -1,18 +1,18 @@
 """Nested inference: hyperparameters on a grid, a Gaussian of everything else at each point."""
 
-from moment_inference.nested.inference import Inference
-from moment_inference.nested.marginals import Transform
-from moment_inference.nested.posterior import NestedPosterior
-from moment_inference.nested.predictors import (
+from moment_inference.nested.given.predictors import (
     PROPAGATION,
     independent,
     predictor_of,
     value_at,
     with_predictor,
 )
-from moment_inference.nested.selection import Latent
-from moment_inference.nested.stacked import mixed_elements
-from moment_inference.nested.values import Values, size_of, split
+from moment_inference.nested.given.selection import Latent
+from moment_inference.nested.given.values import Values, size_of, split
+from moment_inference.nested.inference import Inference
+from moment_inference.nested.marginals import Transform
+from moment_inference.nested.marginals.stacked import mixed_elements
+from moment_inference.nested.posterior import NestedPosterior
 
 __all__ = ["PROPAGATION", "Inference", "Latent", "NestedPosterior", "Transform", "Values"]
 __all__ += ["independent", "mixed_elements", "predictor_of", "size_of", "split", "value_at"]

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from moment_inference.nested.factors import Factors, factorise
-from moment_inference.nested.host import ConditionalModel
-from moment_inference.nested.probes import Probed
+from moment_inference.nested.given.host import ConditionalModel
+from moment_inference.nested.given.probes import Probed
 from moment_inference.nested.sparse import Sparse
 
 STEPS = 30

@@ -12,10 +12,10 @@ from moment_calculus import UnsupportedMoments
 from moment_inference.nested.conditional import Conditional, Conditioning, Start
 from moment_inference.nested.cumulant import Corrections, corrections
 from moment_inference.nested.exploration.mode import NoMode
+from moment_inference.nested.given.host import ConditionalModel
+from moment_inference.nested.given.selection import FIT, NestedHost, Selection, select
 from moment_inference.nested.grid import Grid, explore
-from moment_inference.nested.host import ConditionalModel
 from moment_inference.nested.local import local_corrections, structure_of
-from moment_inference.nested.selection import FIT, NestedHost, Selection, select
 
 LARGE_CUMULANT = 0.2  # nats; a quarter, its error, is as much as the evidence may be off
 DEPTH = 8.0  # nats below the best density; what lies deeper counts as zero

@@ -8,7 +8,7 @@ from scipy.special import expit, gammaln
 
 from moment_calculus import UnsupportedMoments
 from moment_inference import nested as parts
-from moment_inference.nested.selection import select
+from moment_inference.nested.given.selection import select
 from numpyro_moments.response.nested import nested as in_numpyro
 from pyro_moments.response.nested import nested as in_pyro
 from tests.checks.marks import IN_PYRO

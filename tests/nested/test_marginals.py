@@ -6,7 +6,7 @@ from scipy import stats
 from scipy.optimize import brentq
 
 from moment_inference.nested.marginals import MixtureMarginal, TableMarginal, Transform
-from moment_inference.nested.shifted_log_normal import ShiftedLogNormal
+from moment_inference.nested.marginals.shifted_log_normal import ShiftedLogNormal
 
 EXP = Transform(np.exp, np.log, lambda values: values)
 UNIT = Transform(
@@ -222,7 +222,7 @@ def test_a_scalar_site_and_a_single_point():
 
 
 def test_large_sites_go_block_by_block(monkeypatch):
-    from moment_inference.nested import marginals
+    from moment_inference.nested.marginals import site as marginals
 
     generator = np.random.default_rng(0)
     parts = generator.dirichlet(np.ones(3)), generator.normal(size=(3, 50)), np.ones((3, 50))

@@ -10,7 +10,7 @@ from moment_inference.nested.conditional import Conditional
 from moment_inference.nested.cumulant.all_pairs import sums_over_all_pairs
 from moment_inference.nested.cumulant.derivatives import Derivatives
 from moment_inference.nested.cumulant.through_border import BORDER, order_of, sums_through_border
-from moment_inference.nested.host import ConditionalModel
+from moment_inference.nested.given.host import ConditionalModel
 
 SHARE = 0.25  # of the correction, that its next order may be: measured, see nested_inference.md
 

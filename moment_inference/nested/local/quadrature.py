@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from moment_inference.nested.conditional import Conditional
 from moment_inference.nested.cumulant import Corrections
-from moment_inference.nested.host import ConditionalModel
+from moment_inference.nested.given.host import ConditionalModel
 from moment_inference.nested.local.blocks import Blocks
 from moment_inference.nested.local.rules import Rule, product_nodes, rule_of
 from moment_inference.nested.local.structure import Structure

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from moment_inference.nested.marginals import Marginal
+from moment_inference.nested.marginals.site import Marginal
 
 
 class StackedMarginal(Marginal):

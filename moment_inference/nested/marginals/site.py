@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from scipy.interpolate import CubicSpline
 
-from moment_inference.nested.shifted_log_normal import ShiftedLogNormal
+from moment_inference.nested.marginals.shifted_log_normal import ShiftedLogNormal
 
 NEGLIGIBLE = 1e-12  # weights of a mixture that are left out
 BLOCK = 400_000  # components times elements at once

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from moment_calculus import UnsupportedMoments
-from moment_inference.nested.host import ConditionalModel
+from moment_inference.nested.given.host import ConditionalModel
 from moment_inference.nested.marginals import Transform
 
 MOST = 5  # elements of hyperparameters
