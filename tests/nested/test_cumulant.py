@@ -44,8 +44,11 @@ def conditioned(model, theta):
 class Case:
     """A model with groups, its derivatives, and factors with a border of two."""
 
-    def __init__(self, kind, local=1, count=40):
+    def __init__(self, kind, local=1, count=40, is_uneven=False):
         design, scaled = groups(count, local=local)
+        if is_uneven:
+            design = np.delete(design, np.s_[1:20], 0)
+            design[-5:, 2:] = 0
         self.model = SmallModel(design, scaled, likelihood(kind, len(design)))
         conditioning = Conditioning(self.model, THETA[0])
         self.conditional = conditioning.at(THETA)
@@ -69,8 +72,10 @@ def close(found, expected, tolerance=1e-10):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("local", [1, 2])
-def test_sums_through_a_border_are_those_over_all_pairs(kind, local):
-    case = Case(kind, local)
+@pytest.mark.parametrize("is_uneven", [False, True])
+def test_sums_through_a_border_are_those_over_all_pairs(kind, local, is_uneven):
+    """In groups of as many rows, and where some have fewer or none, and rows no group."""
+    case = Case(kind, local, is_uneven=is_uneven)
     parts = case.factors.border_parts(case.design, 2)
     found = sums_through_border(case.derivatives, parts, 20)
     close(found, sums_over_all_pairs(case.derivatives, case.factors, case.design))
