@@ -8,12 +8,7 @@ from moment_inference.nested.factors.blocks import inverse_factors, product, tra
 
 
 class Band:
-    """M = L Lᵀ of block tridiagonal matrices, [N, g, l, s, s]: a step per block, l lanes at once.
-
-    Args:
-        diagonal: blocks on the diagonal, [N, g, l, s, s].
-        below: blocks below it, [N − 1, g, l, s, s].
-    """
+    """M = L Lᵀ of block tridiagonal matrices, [N, g, l, s, s], of l lanes at once."""
 
     def __init__(self, diagonal: np.ndarray, below: np.ndarray) -> None:
         # L has the inverse of _inverse[i] on its diagonal and _below[i] below.

@@ -27,45 +27,27 @@ class Factors(ABC):
 
     @abstractmethod
     def solve_columns(self, right: np.ndarray) -> np.ndarray:
-        """Return M⁻¹ b, [g, d, k].
-
-        Args:
-            right: b, [g, d, k].
-        """
+        """Return M⁻¹ b, [g, d, k]."""
 
     @abstractmethod
     def draws(self, noise: np.ndarray) -> np.ndarray:
-        """Return L⁻ᵀ z: draws from N(0, M⁻¹), [g, d, k].
-
-        Args:
-            noise: z, standard normal, [g, d, k].
-        """
+        """Return L⁻ᵀ z: draws from N(0, M⁻¹), [g, d, k]."""
 
     @abstractmethod
     def inverse_at(self, pattern: Pattern) -> np.ndarray:
         """Return entries of M⁻¹, [g, e].
-
-        Args:
-            pattern: where, [d, d]; within the blocks that M couples.
 
         Raises:
             ValueError: if an entry lies elsewhere.
         """
 
     def solve(self, right: np.ndarray) -> np.ndarray:
-        """Return M⁻¹ b, of b's shape.
-
-        Args:
-            right: b, [g, d] or [g, d, k].
-        """
+        """Return M⁻¹ b, of b's shape."""
         columns = right if right.ndim == 3 else right[:, :, None]
         return self.solve_columns(columns).reshape(-1, *right.shape[1:])
 
     def variances(self, matrix: Sparse) -> np.ndarray:
         """Return diag(A M⁻¹ Aᵀ), [g, n], by entries of the inverse.
-
-        Args:
-            matrix: A, [g, n, d]; M has the entries of AᵀA in its pattern.
 
         Raises:
             ValueError: if a row of A has columns that M does not couple.
@@ -79,31 +61,16 @@ class Factors(ABC):
         return self.inverse_at(Pattern.of(everyone, everyone, (self.size, self.size)))
 
     def columns(self, matrix: Sparse, start: int, stop: int) -> np.ndarray:
-        """Return some columns of A M⁻¹ Aᵀ, [g, n, stop − start].
-
-        Args:
-            matrix: A, [g, n, d].
-            start: the first column.
-            stop: one after the last.
-        """
+        """Return some columns of A M⁻¹ Aᵀ, [g, n, stop − start]."""
         return matrix.times(self.crossed(matrix, start, stop))
 
     def crossed(self, matrix: Sparse, start: int, stop: int) -> np.ndarray:
-        """Return some columns of M⁻¹ Aᵀ, [g, d, stop − start].
-
-        Args:
-            matrix: A, [g, n, d].
-            start: the first column.
-            stop: one after the last.
-        """
+        """Return some columns of M⁻¹ Aᵀ, [g, d, stop − start]."""
         right = matrix.dense_rows(start, stop)
         return self.solve(np.broadcast_to(right, (len(self.is_definite), *right.shape[1:])))
 
     def block_covariances(self, indices: np.ndarray) -> np.ndarray:
         """Return the covariances of small sets of coordinates, [g, m, k, k].
-
-        Args:
-            indices: the coordinates of each set, [m, k].
 
         Raises:
             ValueError: if M does not couple the coordinates of a set.
@@ -117,12 +84,7 @@ class Factors(ABC):
 
     @abstractmethod
     def border_parts(self, matrix: Sparse, most: int) -> BorderParts | None:
-        """Return A M⁻¹ Aᵀ as U Uᵀ but for pairs in one component; None if U is too wide.
-
-        Args:
-            matrix: A, [g, n, d]; M has the entries of AᵀA in its pattern.
-            most: columns of U.
-        """
+        """Return A M⁻¹ Aᵀ as U Uᵀ but for pairs in one component; None if U is too wide."""
 
     @property
     @abstractmethod

@@ -15,9 +15,6 @@ def factorise(matrix: Sparse) -> Factors:
 
     Bands with a border where the pattern has them (local latents, groups, chains, maps), dense
     where that is faster; decided once per pattern.
-
-    Args:
-        matrix: symmetric positive definite, [g, d, d].
     """
     places = matrix.pattern.remember("places of factors", lambda: _places(matrix.pattern))
     return DenseFactors(matrix) if places is None else BorderedFactors(matrix, places)

@@ -24,24 +24,12 @@ class Sparse:
 
     @classmethod
     def of(cls, rows: np.ndarray, columns: np.ndarray, values: np.ndarray, shape: Shape) -> Sparse:
-        """Return the matrix of entries in any order; those of one position are added.
-
-        Args:
-            rows: of the entries, [e].
-            columns: of the entries, [e].
-            values: of the entries, [g, e].
-            shape: (n, d).
-        """
+        """Return the matrix of entries in any order; those of one position are added."""
         return cls.of_entries(Entries(rows, columns, shape), values)
 
     @classmethod
     def of_entries(cls, entries: Entries, values: np.ndarray) -> Sparse:
-        """Return the same as ``of``; the entries are sorted once for many matrices.
-
-        Args:
-            entries: where the values belong.
-            values: in the order of the entries, [g, e].
-        """
+        """Return the same as ``of``; the entries are sorted once for many matrices."""
         return cls(entries.pattern, entries.in_order(np.asarray(values, float)))
 
     @property
@@ -60,27 +48,15 @@ class Sparse:
         return self.pattern.shape
 
     def times(self, right: np.ndarray) -> np.ndarray:
-        """Return A x, [g, n] or [g, n, k].
-
-        Args:
-            right: x, [g, d] or [g, d, k].
-        """
+        """Return A x, [g, n] or [g, n, k]."""
         return self.pattern.times(self.values, right)
 
     def transposed_times(self, right: np.ndarray) -> np.ndarray:
-        """Return Aᵀ y, [g, d] or [g, d, k].
-
-        Args:
-            right: y, [g, n] or [g, n, k].
-        """
+        """Return Aᵀ y, [g, d] or [g, d, k]."""
         return self.pattern.transposed_times(self.values, right)
 
     def gram(self, weights: np.ndarray) -> Sparse:
-        """Return Aᵀ diag(w) A.
-
-        Args:
-            weights: w, [g, n].
-        """
+        """Return Aᵀ diag(w) A."""
         gram = gram_of(self.pattern)
         return Sparse(gram.pattern, gram.weighted(self.values, weights))
 
@@ -102,32 +78,18 @@ class Sparse:
         return dense_of(self.pattern, self.values)
 
     def take(self, points: np.ndarray) -> Sparse:
-        """Return the matrices at some grid points.
-
-        Args:
-            points: their indices, or a mask [g].
-        """
+        """Return the matrices at some grid points."""
         return self if len(self.values) == 1 else Sparse(self.pattern, self.values[points])
 
     def rows_between(self, start: int, stop: int) -> Sparse:
-        """Return some rows, [g, stop − start, d].
-
-        Args:
-            start: the first row.
-            stop: one after the last.
-        """
+        """Return some rows, [g, stop − start, d]."""
         first, last = self.pattern.starts[[start, stop]]
         size = self.shape[1]
         keys = self.pattern.keys[first:last] - start * size
         return Sparse(Pattern.of_keys(keys, (stop - start, size)), self.values[:, first:last])
 
     def dense_rows(self, start: int, stop: int) -> np.ndarray:
-        """Return some rows as columns, [g, d, stop − start].
-
-        Args:
-            start: the first row.
-            stop: one after the last.
-        """
+        """Return some rows as columns, [g, d, stop − start]."""
         first, last = self.pattern.starts[[start, stop]]
         columns = np.zeros((len(self.values), self.shape[1], stop - start))
         rows = self.rows[first:last] - start

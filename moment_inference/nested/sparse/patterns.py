@@ -45,13 +45,7 @@ class Pattern:
 
     @classmethod
     def of(cls, rows: np.ndarray, columns: np.ndarray, shape: Shape) -> Pattern:
-        """Return the pattern of entries in any order, perhaps repeated.
-
-        Args:
-            rows: of the entries, [e].
-            columns: of the entries, [e].
-            shape: (n, d).
-        """
+        """Return the pattern of entries in any order, perhaps repeated."""
         return cls.of_keys(np.unique(flat_positions(rows, columns, shape)), shape)
 
     @property
@@ -130,13 +124,7 @@ class Pattern:
 
 
 class Entries:
-    """Entries as a caller lists them, in any order and perhaps repeated, and their pattern.
-
-    Args:
-        rows: of the entries, [e].
-        columns: of the entries, [e].
-        shape: (n, d).
-    """
+    """Entries as a caller lists them, in any order and perhaps repeated, and their pattern."""
 
     def __init__(self, rows: np.ndarray, columns: np.ndarray, shape: Shape) -> None:
         positions = flat_positions(rows, columns, shape)
@@ -145,11 +133,7 @@ class Entries:
         self._is_in_order = np.array_equal(self._places, np.arange(len(keys)))
 
     def in_order(self, values: np.ndarray) -> np.ndarray:
-        """Return values in the pattern's order, those of a repeated position added.
-
-        Args:
-            values: in the order of the entries, [g, e].
-        """
+        """Return values in the pattern's order, those of a repeated position added."""
         if self._is_in_order:
             return values
         sums = np.zeros((len(values), self.pattern.size))
