@@ -63,7 +63,7 @@ class NestedPosterior:
             site: its name.
 
         Returns:
-            A :class:`Marginal` with ``pdf``, ``cdf``, ``quantile``, ``mean``,
+            Its marginal, with ``pdf``, ``cdf``, ``quantile``, ``mean``,
             ``standard_deviation`` and more, of each element of the site.
 
         Raises:
