@@ -15,9 +15,11 @@ from moment_inference.nested.exploration.mode import NoMode
 from moment_inference.nested.given.host import ConditionalModel
 from moment_inference.nested.given.selection import FIT, NestedHost, Selection, select
 from moment_inference.nested.grid import Grid, explore
-from moment_inference.nested.local import local_corrections, structure_of
+from moment_inference.nested.local import local_corrections, node_count, structure_of
 
-LARGE_CUMULANT = 0.2  # nats; a quarter, its error, is as much as the evidence may be off
+LARGE_CUMULANT = 0.2  # nats; its error is a quarter, as much as the evidence may be off
+FEW_NODES = 500  # of quadrature: no slower than a step of the search for the Gaussian
+DOUBTFUL = 0.5  # nats of a correction's error beyond which it is no basis
 DEPTH = 8.0  # nats below the best density; what lies deeper counts as zero
 
 
@@ -46,11 +48,7 @@ class Inference:
             raise no_mode(selection, str(error)) from None
         counts = uncorrected.log_density > uncorrected.log_density.max() - DEPTH
         conditional = search.at(uncorrected.points[counts])
-        found = corrections(model, conditional)
-        structure = structure_of(conditional.precision.pattern)
-        mean = found.evidence @ uncorrected.weights[counts]
-        if structure is not None and abs(mean) > LARGE_CUMULANT:
-            found = local_corrections(model, conditional, structure)
+        found = corrected_field(model, conditional, uncorrected.weights[counts])
         corrected = np.full(len(counts), np.nan)
         corrected[counts] = conditional.log_density + found.evidence
         grid = uncorrected.with_log_density(corrected)
@@ -80,17 +78,40 @@ class Inference:
     def draws(self, generator: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Return draws of the hyperparameters [count, h] and of the field [count, d].
 
-        The hyperparameters are points of the grid, and the field is Gaussian given each.
+        The hyperparameters are points of the grid, and the field is Gaussian given each,
+        with its corrected means and variances.
         """
         of_points = generator.multinomial(count, self.weights)
         width = int(of_points.max())
         noise = generator.normal(size=(len(of_points), self.model.size, width))
-        centred = np.moveaxis(self.conditional.factors.draws(noise), 1, 2)  # [g, width, d]
+        wider = np.sqrt(self.variances / self.conditional.factors.marginal_variances())
+        centred = wider[:, :, None] * self.conditional.factors.draws(noise)
+        centred = np.moveaxis(centred, 1, 2)  # [g, width, d]
         taken = np.arange(width) < of_points[:, None]
         field = (self.means[:, None] + centred)[taken]
         theta = np.repeat(self.conditional.theta, of_points, 0)
         order = generator.permutation(count)
         return theta[order], field[order]
+
+
+def corrected_field(
+    model: ConditionalModel, conditional: Conditional, weights: np.ndarray
+) -> Corrections:
+    """Return corrections by quadrature of local latents where that is cheap or needed.
+
+    Elsewhere, and where quadrature fails, they are those of the second cumulant, whose pairs of
+    observations take longer than the nodes when there are many.
+    """
+    structure = structure_of(conditional.precision.pattern)
+    count = conditional.predictor.shape[1]
+    nodes = np.inf if structure is None or not count else node_count(structure)
+    found = None if nodes <= max(FEW_NODES, count) else corrections(model, conditional)
+    is_large = found is None or abs(found.evidence @ weights) > LARGE_CUMULANT
+    if structure is not None and np.isfinite(nodes) and is_large:
+        exact = local_corrections(model, conditional, structure)
+        if np.isfinite(exact.evidence).all() and exact.error @ weights < DOUBTFUL:
+            return exact
+    return found or corrections(model, conditional)
 
 
 class _Search:

@@ -11,11 +11,10 @@ from moment_calculus.predictions.site import central_levels
 from moment_inference.display import aligned
 from moment_inference.errors import unknown_site
 from moment_inference.nested.given.selection import Latent, NestedHost
-from moment_inference.nested.inference import Inference
+from moment_inference.nested.inference import DOUBTFUL, Inference
 from moment_inference.nested.marginals import Marginal, MixtureMarginal, TableMarginal
 from moment_inference.nested.marginals.stacked import StackedMarginal
 
-DOUBTFUL = 0.5  # nats of a correction's error beyond which the Gaussian field is no basis
 ROWS = 12  # of a site in a summary
 
 

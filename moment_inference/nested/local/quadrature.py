@@ -41,6 +41,12 @@ def local_corrections(
     return Corrections(*(_spread(array, points, len(conditional.elbo)) for array in arrays))
 
 
+def node_count(structure: Structure) -> int:
+    """Return how often quadrature evaluates each likelihood at a point."""
+    size = structure.blocks.shape[1]
+    return len(rule_of(len(structure.border)).nodes) * NODES[size] ** size
+
+
 def _spread(array: np.ndarray, points: np.ndarray, count: int) -> np.ndarray:
     """Return an array with nan at the other points."""
     spread = np.full((count, *array.shape[1:]), np.nan)

@@ -111,7 +111,7 @@ def _sparse(size: int) -> Rule:
     nodes = [np.zeros((1, size)), np.sqrt(3) * axes, np.sqrt(3) * np.array(pairs)]
     nodes += [place * axes for place in axis]
     counts = [len(part) for part in nodes]
-    fewer = [(size**2 - 7 * size + 18) / 18, (4 - size) / 18, 1 / 36, 0, 0]
-    centre = fewer[0] - 2 * size * (shares.sum() - 1 / 6)
-    weights = [centre, fewer[1] - 1 / 6, 1 / 36, *shares]
+    centre = (size**2 - 7 * size + 18) / 18 - 2 * size * (shares.sum() - 1 / 6)
+    weights = [centre, (4 - size) / 18 - 1 / 6, 1 / 36, *shares]
+    fewer = [1 - size / 3, 1 / 6, 0, 0, 0]
     return Rule(np.concatenate(nodes), np.repeat(weights, counts), np.repeat(fewer, counts))
