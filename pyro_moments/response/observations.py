@@ -43,8 +43,8 @@ class Observation:
         given = whole, site["value"], site["scale"]
         fn, value, events, weights = WRAPPERS.elements(*given, lambda fn, value: value)
         values = [unwrap(tensor) for tensor in random_tensors(fn)]
-        gaussian = nested.predictor_of(name, type(fn).__name__, values)
         shape = tuple(whole.batch_shape + whole.event_shape[:events])
+        gaussian = nested.predictor_of(name, type(fn).__name__, values, shape)
         weights = torch.as_tensor(weights, dtype=torch.float64).expand(shape)
         return cls(fn, value, weights, shape, gaussian)
 
