@@ -25,7 +25,7 @@ from pyro_moments.fitting.flat_loss import JacobianProducts, slope_of
 from pyro_moments.fitting.parameters import double_precision
 from pyro_moments.fitting.problem import random_state_restored
 from pyro_moments.fitting.storing import sampled_sites
-from pyro_moments.response.observations import Likelihood, Observation, higher, moments, values
+from pyro_moments.response.observations import Likelihood, Observation, higher, moments
 from pyro_moments.sites.traces import is_latent, is_sample, moment_traces
 
 KEPT = 1024  # points of the hyperparameters whose certain parameters are kept
@@ -181,8 +181,14 @@ class ConditionalModel:
 
     def log_likelihoods(self, theta: np.ndarray, eta: np.ndarray) -> np.ndarray:
         """Return the log likelihoods f at predictors [g, m, n], [g, m, n]."""
-        points, flat = np.repeat(theta, eta.shape[1], 0), eta.reshape(-1, eta.shape[2])
-        return self._derivatives(values, points, flat, np.zeros_like(flat))[:, 0].reshape(eta.shape)
+        with self._running():
+            found, start = [eta[:, :, :0]], 0
+            for index, each in enumerate(self._likelihoods):
+                part = slice(start, start := start + each.first.size)
+                found.append(
+                    each.log_densities(partial(self._observation, index, theta), eta[:, :, part])
+                )
+            return np.concatenate(found, 2)
 
     @contextlib.contextmanager
     def _running(self) -> Iterator[None]:
@@ -245,12 +251,12 @@ class ConditionalModel:
         self, of: Callable, theta: np.ndarray, mean: np.ndarray, variance: np.ndarray
     ) -> np.ndarray:
         with self._running():
-            found, start = list[np.ndarray](), 0
+            found, start = [np.zeros([len(theta), 3, 0])], 0
             for index, each in enumerate(self._likelihoods):
                 part = slice(start, start := start + each.first.size)
                 points = partial(self._observation, index, theta)
                 found.append(each.derivatives(of, points, mean[:, part], variance[:, part]))
-            return np.concatenate(found, 2) if found else np.zeros([len(theta), 3, 0])
+            return np.concatenate(found, 2)
 
     def _observation(self, index: int, theta: np.ndarray, points: slice) -> Observation:
         """Return an observation at some points."""

@@ -68,30 +68,30 @@ class Observation:
         pairs = zip(self.certain, certain, strict=True)
         return replace(self, stacks={id(own): stack for own, stack in pairs})
 
-    def log_density(self, eta: torch.Tensor) -> torch.Tensor:
-        """Return the weighted log p of each element [..., n], for values of its predictor."""
-        shape = eta.shape[:-1] + self.shape
-        values = eta.reshape(shape)
-        tensors = {
-            id(tensor): nested.value_at(unwrap(tensor), values)
-            for tensor in random_tensors(self.fn)
-        }
-        fn = with_random_elements(self.fn, tensors, self.stacks, torch.Size(shape))
-        found = fn.log_prob(self.value).expand(shape)
-        return torch.where(self.weights == 0, 0.0, self.weights * found).reshape(eta.shape)
-
     def expected(self, mean: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
         """Return the weighted E log p of each element [..., n], for moments of its predictor."""
         shape = mean.shape[:-1] + self.shape
         predictor = nested.independent(mean.reshape(shape), variance.reshape(shape), self.gaussian)
-        tensors = {
-            id(tensor): MomentTensor(nested.with_predictor(unwrap(tensor), predictor))
-            for tensor in random_tensors(self.fn)
-        }
-        fn = with_random_elements(self.fn, tensors, self.stacks, torch.Size(shape))
+        replaced = lambda value: MomentTensor(nested.with_predictor(value, predictor))  # noqa: E731
+        fn = self._with_values(replaced, shape)
         rule = EXPECTED_LOG_PROB.function_for(fn) or UNIVARIATE.expected
         found = explain_precision(rule, fn, self.value).expand(shape)
-        return torch.where(self.weights == 0, 0.0, self.weights * found).reshape(mean.shape)
+        return self._weighted(found).reshape(mean.shape)
+
+    def log_density(self, predictor: torch.Tensor) -> torch.Tensor:
+        """Return the weighted log p of each element [..., n], for values of its predictor."""
+        shape = predictor.shape[:-1] + self.shape
+        values = predictor.reshape(shape)
+        fn = self._with_values(lambda value: nested.value_at(value, values), shape)
+        return self._weighted(fn.log_prob(self.value).expand(shape)).reshape(predictor.shape)
+
+    def _with_values(self, replaced: Callable[[Any], Any], shape: Sequence[int]) -> Any:
+        """Return the distribution with other values in place of the random ones."""
+        tensors = {id(tensor): replaced(unwrap(tensor)) for tensor in random_tensors(self.fn)}
+        return with_random_elements(self.fn, tensors, self.stacks, torch.Size(shape))
+
+    def _weighted(self, found: torch.Tensor) -> torch.Tensor:
+        return torch.where(self.weights == 0, 0.0, self.weights * found)
 
 
 @dataclass(frozen=True)
@@ -123,14 +123,23 @@ class Likelihood:
         ``points`` returns the observation at some of the points.
         """
         count = max(1, ELEMENTS // max(1, self.first.size)) if self.joins else 1
-        found = []
+        found = [np.zeros((0, 3, self.first.size))]
         for start in range(0, len(mean), count):
             block = slice(start, start + count)
             observation = points(block) if self.depends else self.first
             moments = (torch.tensor(part[block]).requires_grad_() for part in (mean, variance))
-            parts = of(observation, *moments)
+            parts = of(observation.expected, *moments)
             found.append(torch.stack(parts, 1).detach().cpu().numpy())
         return np.concatenate(found)
+
+    def log_densities(self, points: Callable[[slice], Observation], eta: np.ndarray) -> np.ndarray:
+        """Return log p at predictors [g, m, n], [g, m, n]; ``points`` as above."""
+        result = np.empty_like(eta)
+        for index, predictors in enumerate(eta):
+            own = points(slice(index, index + 1)) if self.depends else self.first
+            with torch.no_grad():
+                result[index] = own.log_density(torch.as_tensor(predictors)).cpu().numpy()
+        return result
 
 
 def _is_joined(joined: Observation, points: Sequence[Observation]) -> bool:
@@ -146,25 +155,16 @@ def _is_joined(joined: Observation, points: Sequence[Observation]) -> bool:
     return False
 
 
-def values(observation: Observation, eta: torch.Tensor, _: torch.Tensor) -> list[torch.Tensor]:
-    """Return f of an observation at values of its predictor."""
-    return [observation.log_density(eta)]
-
-
-def moments(
-    observation: Observation, mean: torch.Tensor, variance: torch.Tensor
-) -> list[torch.Tensor]:
+def moments(function: Callable, mean: torch.Tensor, variance: torch.Tensor) -> list[torch.Tensor]:
     """Return E f, E f′ and E f″ of an elementwise E f by the mean and the variance."""
-    value = observation.expected(mean, variance)
+    value = function(mean, variance)
     first, second = torch.autograd.grad(value.sum(), (mean, variance), materialize_grads=True)
     return [value, first, 2 * second]
 
 
-def higher(
-    observation: Observation, mean: torch.Tensor, variance: torch.Tensor
-) -> list[torch.Tensor]:
+def higher(function: Callable, mean: torch.Tensor, variance: torch.Tensor) -> list[torch.Tensor]:
     """Return E f‴ to the fifth derivative, the derivatives by the variance being ½ E f″."""
-    second = 2 * _slope(observation.expected(mean, variance), variance)
+    second = 2 * _slope(function(mean, variance), variance)
     fourth = 2 * _slope(second, variance)
     return [_slope(second, mean), fourth, _slope(fourth, mean)]
 
