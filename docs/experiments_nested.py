@@ -44,7 +44,49 @@ def skewness(read: Reader) -> str:
     return table(["model", "skewness of elements"], rows)
 
 
+def measured(read: Reader) -> str:
+    """Errors of hyperparameters, evidence and latent elements; seconds beside NUTS."""
+    rows = []
+    for name, found in read("nested").items():
+        first = found["numpyro fit"]
+        elements = [part["total variation"] for part in first["elements"].values()]
+        seconds = [found[key]["seconds"] for key in ("numpyro fit", "pyro fit")]
+        nuts = found.get("numpyro nuts", {}).get("seconds")
+        rows.append(
+            [
+                name,
+                f"{max(first['total variation'].values()):.4f}",
+                f"{first['evidence']:+.4f} ± {first['error of the evidence']:.4f}",
+                f"{max(elements):.4f}",
+                *(f"{each['first']:.1f}, {each['second']:.1f}" for each in seconds),
+                f"{nuts['first']:.0f}, {nuts['second']:.0f}" if nuts else "–",
+            ]
+        )
+    head = ["model", "total variation of hyperparameters", "error of the evidence ± predicted"]
+    head += ["total variation of latent elements", "NumPyro: first call, second", "Pyro"]
+    return table([*head, "NUTS in NumPyro"], rows)
+
+
+def calibrated(read: Reader) -> str:
+    """Ranks of the true spread, and coverage of the evidence's predicted error."""
+    found = read("nested_calibration")
+    ranks, evidence = found["ranks"]["numpyro"], found["evidence"]["numpyro"]
+    counts = ", ".join(map(str, ranks["counts"]))
+    rows = [
+        ["true spreads in ten cells of equal posterior mass", counts],
+        ["p of a χ² test that they are uniform", f"{ranks['p']:.3f}"],
+        ["evidence within its predicted error", f"{evidence['covered']} of {evidence['of']}"],
+        ["largest error of the evidence, nats", f"{evidence['largest error']:.4f}"],
+        ["median of the predicted error, nats", f"{evidence['median predicted error']:.4f}"],
+        ["gap of the ELBO, nats: least, median, most", ", ".join(map(str, evidence["gaps of the ELBO"]))],
+        ["worst prediction of a gap, relative", f"{evidence['worst prediction of a gap']:.3f}"],
+    ]
+    return table(["quantity", "value"], rows)
+
+
 TABLES: dict[str, Callable[[Reader], str]] = {
     "nested, references": references,
     "nested, skewness": skewness,
+    "nested, measured": measured,
+    "nested, calibrated": calibrated,
 }

@@ -20,6 +20,7 @@ from moment_calculus.functions.common_argument import as_composition
 from moment_calculus.functions.recognition import RecognitionPolicy
 from moment_calculus.functions.table import IntegratedWithInverse, ReLU, activation
 from moment_calculus.numerics.arrays import Array, namespace
+from moment_calculus.operations.elementwise.factors import refuse_matched
 from moment_calculus.operations.elementwise.sums import add, subtract
 from moment_calculus.operations.elementwise.unary import (
     apply,
@@ -168,6 +169,7 @@ def maximum(left: Any, right: Any) -> Value:
         return _choose_of_one("gt", left, right)
     if (rule := left.propagation.replacement(MAXIMUM)) is not None:
         return rule(left, right)
+    refuse_matched(left, right)
     # Functions of Gaussians enter by their mean, variance and covariance alone.
     # Source: Shekhovtsov et al. 2018, eqs. 32-35, with the covariance of the operands.
     return add(apply(ReLU(), subtract(left, right)), right)
@@ -183,6 +185,7 @@ def minimum(left: Any, right: Any) -> Value:
         return _choose_of_one("lt", left, right)
     if (rule := left.propagation.replacement(MAXIMUM)) is not None:
         return scale_shift(rule(scale_shift(left, -1.0), scale_shift(right, -1.0)), -1.0)
+    refuse_matched(left, right)
     return subtract(right, apply(ReLU(), subtract(right, left)))
 
 

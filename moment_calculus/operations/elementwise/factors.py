@@ -22,7 +22,7 @@ from moment_calculus.operations.shapes.moves import Moved, is_same
 from moment_calculus.operations.shapes.reshaping import broadcast, narrow
 from moment_calculus.values import Deferred, Gaussian, Value, elementwise_covariance
 from moment_calculus.values.ancestry import ancestors
-from moment_calculus.values.deferred import as_function
+from moment_calculus.values.deferred import as_function, base_of
 from moment_calculus.values.protocols import MapStep
 from moment_calculus.values.spread import broadcast_shape, overlap
 from moment_calculus.values.step import Product, Step
@@ -78,6 +78,27 @@ def refuse_many_products(first: Gaussian, second: Gaussian) -> None:
             sites=first.sites | second.sites,
             remedy="leave out held draws",
         )
+
+
+def refuse_matched(first: Any, second: Any) -> None:
+    """Raise UnsupportedMoments for a choice between values that are not Gaussian, beside draws.
+
+    Its moments are those of jointly Gaussian operands, which may have a loss without a bound where
+    these have long tails, as densities with a random scale.
+    """
+    values = [part for part in (first, second) if is_value(part)]
+    if len(values) < 2 or math.isinf(first.propagation.nested_products):
+        return
+    if base_of(first) is base_of(second):
+        return
+    if all(isinstance(part, Gaussian) and is_linear(part) for part in values):
+        return
+    raise UnsupportedMoments(
+        "the larger of two values that are not Gaussian, or the logarithm of the sum of their "
+        "exponentials, has the moments of Gaussian ones, an approximation that is left to held draws",
+        sites=first.sites | second.sites,
+        remedy="leave out held draws",
+    )
 
 
 def _nested_products(value: Gaussian) -> int:

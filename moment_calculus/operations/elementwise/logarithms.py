@@ -11,6 +11,7 @@ from moment_calculus.functions.combinators import Scaled, value_range
 from moment_calculus.functions.table import activation
 from moment_calculus.numerics.arrays import constants, namespace
 from moment_calculus.operations.elementwise import elementary
+from moment_calculus.operations.elementwise.factors import refuse_matched
 from moment_calculus.operations.elementwise.sums import Sum, add, subtract
 from moment_calculus.operations.elementwise.unary import apply, scale_shift
 from moment_calculus.operations.linear.maps import linear
@@ -65,6 +66,7 @@ def log_add_exp(left: Any, right: Any) -> Value:
 
     Elements that are −∞, the logarithm of zero, go to x, whose softplus is then 0.
     """
+    refuse_matched(left, right)
     of_left, of_right = map(_log_zeros, (left, right))
     if of_right == CERTAIN == of_left:
         return _log_add_exp_of_both(left, right)
