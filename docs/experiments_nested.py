@@ -72,13 +72,14 @@ def calibrated(read: Reader) -> str:
     found = read("nested_calibration")
     ranks, evidence = found["ranks"]["numpyro"], found["evidence"]["numpyro"]
     counts = ", ".join(map(str, ranks["counts"]))
+    gaps = ", ".join(map(str, evidence["gaps of the ELBO"]))
     rows = [
         ["true spreads in ten cells of equal posterior mass", counts],
         ["p of a χ² test that they are uniform", f"{ranks['p']:.3f}"],
         ["evidence within its predicted error", f"{evidence['covered']} of {evidence['of']}"],
         ["largest error of the evidence, nats", f"{evidence['largest error']:.4f}"],
         ["median of the predicted error, nats", f"{evidence['median predicted error']:.4f}"],
-        ["gap of the ELBO, nats: least, median, most", ", ".join(map(str, evidence["gaps of the ELBO"]))],
+        ["gap of the ELBO, nats: least, median, most", gaps],
         ["worst prediction of a gap, relative", f"{evidence['worst prediction of a gap']:.3f}"],
     ]
     return table(["quantity", "value"], rows)

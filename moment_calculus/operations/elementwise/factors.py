@@ -95,7 +95,7 @@ def refuse_matched(first: Any, second: Any) -> None:
         return
     raise UnsupportedMoments(
         "the larger of two values that are not Gaussian, or the logarithm of the sum of their "
-        "exponentials, has the moments of Gaussian ones, an approximation that is left to held draws",
+        "exponentials, has the moments of Gaussian ones, which is left to held draws",
         sites=first.sites | second.sites,
         remedy="leave out held draws",
     )
