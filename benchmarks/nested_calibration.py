@@ -19,8 +19,11 @@ from scipy.stats import chi2, norm
 
 GROUPS, ROWS, CELLS = 12, 5, 10
 RANKS, SETS = 200, 40
-LOG_SPREAD = np.linspace(-12.0, 2.5, 291)
+LEVEL, SPREAD = np.linspace(-5, 5, 201)[:, None], np.exp(np.arange(-9.0, 2.01, 0.1))
+ETA = np.arange(-20.0, 12.0, 0.01)
+NARROW = int((SPREAD < 0.1).sum())  # spreads within which likelihoods are smooth
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
+NORMAL = 0.01 * norm.pdf(ETA, LEVEL[..., None], SPREAD[NARROW:, None])
 
 
 def main(arguments=None):
@@ -88,14 +91,16 @@ def ranks(host):
 
 
 def log_evidence(y):
-    """By quadrature of each group, and over level and spread."""
-    level, spread = np.linspace(-6, 6, 121)[:, None], np.exp(LOG_SPREAD)
-    total = norm.logpdf(level) + np.log(2) + norm.logpdf(spread) + LOG_SPREAD
+    """By sums over predictors of each group, and over level and spread."""
+    total = norm.logpdf(LEVEL) + np.log(2) + norm.logpdf(SPREAD) + np.log(SPREAD)
     for counts in y.reshape(GROUPS, ROWS):
-        eta = level[..., None] + spread[:, None] * NODES
-        logs = counts.sum() * eta - ROWS * np.exp(eta) - gammaln(counts + 1).sum()
-        total = total + logsumexp(logs, axis=-1, b=WEIGHTS / WEIGHTS.sum())
-    return logsumexp(total) + np.log(0.1 * (LOG_SPREAD[1] - LOG_SPREAD[0]))
+        logs = counts.sum() * ETA - ROWS * np.exp(ETA)
+        wide = np.log(NORMAL @ np.exp(logs - logs.max())) + logs.max()
+        eta = LEVEL[..., None] + SPREAD[:NARROW, None] * NODES
+        logs = counts.sum() * eta - ROWS * np.exp(eta)
+        narrow = logsumexp(logs, axis=-1, b=WEIGHTS / WEIGHTS.sum())
+        total = total + np.concatenate([narrow, wide], 1) - gammaln(counts + 1).sum()
+    return logsumexp(total) + np.log((LEVEL[1, 0] - LEVEL[0, 0]) * np.log(SPREAD[1] / SPREAD[0]))
 
 
 def evidence(host):

@@ -16,7 +16,8 @@ from moment_inference.nested.sparse import Sparse
 
 STEPS = 30
 REACH = 4.0  # most that a step moves a predictor
-ROUNDING = 1e-10  # relative change of the ELBO that is none
+GAIN = 1e-6  # nats of a whole step, at the end: ten times as much is left where steps are slow
+SMALL_GAIN = 1e-4  # nats, of a search that ends before
 DECREMENT = 1e-7  # nats that a step promises, at the end
 VARIANCE = 1e-3  # relative change of the predictors' variances, at the end
 
@@ -95,6 +96,7 @@ class _State:
     terms: np.ndarray  # E f, E f′ and E f″, [g, 3, n]
     elbo: np.ndarray  # −inf before the first step, [g]
     length: np.ndarray  # of the next step, [g]
+    gain: np.ndarray  # of the last step, nats, [g]
 
     def take(self, points: np.ndarray) -> _State:
         """Return the state at some points."""
@@ -148,8 +150,8 @@ class _Given:
             start = Start(np.zeros((count, size)), np.zeros_like(self.offset))
         mean, variance = start
         terms = self.model.expected(self.theta, self.predictor(mean), variance)
-        elbo, length = np.full(count, -np.inf), np.ones(count)
-        return _State(mean, variance, -terms[:, 2], terms, elbo, length)
+        elbo, length, gain = np.full(count, -np.inf), np.ones(count), np.full(count, np.inf)
+        return _State(mean, variance, -terms[:, 2], terms, elbo, length, gain)
 
     def improved(self, state: _State) -> tuple[_State, np.ndarray]:
         """Return the state after a step, and where there is nothing left to gain."""
@@ -169,8 +171,9 @@ class _Given:
         new_length = np.where(rises, np.minimum(1, 2 * state.length), state.length / 2)
         change = np.abs(variance - state.variance) / (variance + 1e-300)
         settled = (change.max(1, initial=0) < VARIANCE) & ((slope * step).sum(1) < DECREMENT)
-        settled |= np.abs(elbo - state.elbo) < ROUNDING * np.abs(elbo)
-        new = _State(mean, variance, weights, terms, elbo, new_length)
+        gain = np.abs(elbo - state.elbo)
+        settled |= (gain < GAIN) & (step_length == 1)
+        new = _State(mean, variance, weights, terms, elbo, new_length, gain)
         return new, settled | ~np.isfinite(elbo)
 
     def factors(self, weights: np.ndarray) -> Factors:
@@ -196,10 +199,10 @@ class _Given:
         entropy = (size * (1 + math.log(2 * math.pi)) - factors.log_determinant) / 2
         return self.constant + quadratic - trace / 2 + terms[:, 0].sum(1) + entropy
 
-    def finished(self, state: _State, lost: np.ndarray) -> Conditional:
-        """Return the Gaussians where a search ended, of which some are lost."""
+    def finished(self, state: _State, active: np.ndarray) -> Conditional:
+        """Return the Gaussians; without an ELBO where a search was active and far from its end."""
         elbo = state.elbo.copy()
-        elbo[lost] = np.nan
+        elbo[active[state.gain[active] > SMALL_GAIN]] = np.nan
         precision = self.whole_precision(state.weights)
         return Conditional(
             self.theta,
