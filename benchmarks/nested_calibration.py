@@ -95,7 +95,8 @@ def log_evidence(y):
     total = norm.logpdf(LEVEL) + np.log(2) + norm.logpdf(SPREAD) + np.log(SPREAD)
     for counts in y.reshape(GROUPS, ROWS):
         logs = counts.sum() * ETA - ROWS * np.exp(ETA)
-        wide = np.log(NORMAL @ np.exp(logs - logs.max())) + logs.max()
+        with np.errstate(divide="ignore"):
+            wide = np.log(NORMAL @ np.exp(logs - logs.max())) + logs.max()
         eta = LEVEL[..., None] + SPREAD[:NARROW, None] * NODES
         logs = counts.sum() * eta - ROWS * np.exp(eta)
         narrow = logsumexp(logs, axis=-1, b=WEIGHTS / WEIGHTS.sum())
