@@ -59,6 +59,8 @@ class NestedModel:
     def transform(self, name: str) -> nested.Transform:
         """Return the function from the unconstrained space to a site's support, elementwise."""
         own = biject_to(self.sites[name]["fn"].support)
+        while hasattr(own, "base_transform"):  # of elements that are independent events
+            own = own.base_transform
         if own.domain.event_dim:
             raise nested.mixed_elements(name)
         as_array = lambda function: lambda x: self._computed(function, x)  # noqa: E731

@@ -56,6 +56,8 @@ class NestedModel:
     def transform(self, name: str) -> nested.Transform:
         """Return the function from the unconstrained space to a site's support, elementwise."""
         own = biject_to(self.sites[name]["fn"].support)
+        while hasattr(own, "base_transform"):  # of elements that are independent events
+            own = own.base_transform
         if own.domain.event_dim:
             raise nested.mixed_elements(name)
         slope = lambda x: own.log_abs_det_jacobian(x, own(x))  # noqa: E731

@@ -162,6 +162,32 @@ def two_modes(host):
 
 
 @IN_PYRO
+def test_a_site_may_hold_several_hyperparameters(host):
+    """Which have the marginals that they have as sites of their own."""
+    dist, sample = host.dist, host.language.sample
+
+    def model(y, *names):
+        prior = dist.HalfNormal(1.0)
+        if names:
+            one, other = (sample(name, prior) for name in names)
+        else:
+            one, other = sample("both", prior.expand([2]).to_event(1))
+        effect = sample("effect", dist.Normal(0.0, one).expand([len(y)]).to_event(1))
+        sample("y", dist.Normal(effect, other).to_event(1), obs=y)
+
+    y = host.array(MEANS)
+    together, apart = host.package.nested(model, y), host.package.nested(model, y, "one", "other")
+    marginal = together.marginal("both")
+    assert together.log_evidence == pytest.approx(apart.log_evidence, abs=1e-3)
+    for place, name in enumerate(("one", "other")):
+        expected = apart.marginal(name)
+        assert marginal.mean[place] == pytest.approx(expected.mean, rel=1e-3)
+        assert marginal.quantile(0.9)[place] == pytest.approx(expected.quantile(0.9), rel=1e-3)
+        assert marginal.cdf(0.7)[place] == pytest.approx(expected.cdf(0.7), rel=1e-3)
+        assert marginal.sample(np.random.default_rng(0), 3).shape == (3, 2)
+
+
+@IN_PYRO
 def test_two_modes_are_flagged(host):
     model, y = two_modes(host)
     posterior = host.package.nested(model, y)
