@@ -131,7 +131,7 @@ def _response_source(response: LinearResponse, program: Program) -> PyroPosterio
 def _nested_source(posterior: Nested, program: Program) -> PyroPosterior:
     program = _in_precision(program, double=True)
     one = _nested_draws(posterior, 1).first
-    draw = {name: torch.as_tensor(value) for name, value in one.items()}
+    draw = {name: torch.as_tensor(value, device=posterior.device) for name, value in one.items()}
     context = _context_of_draw(program, draw, double=True)
     return PyroPosterior(program, context, partial(_nested_draws, posterior), context.device)
 

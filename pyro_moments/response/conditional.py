@@ -49,6 +49,11 @@ class NestedModel:
             return sampled_sites(self.model, self.args, self.kwargs)
 
     @cached_property
+    def device(self) -> torch.device:
+        """Return where the values of the sites are."""
+        return _device(self.sites)
+
+    @cached_property
     def latent(self) -> dict[str, nested.Latent]:
         """Return the latent sites."""
         return {name: _latent(site) for name, site in self.sites.items() if is_latent(site)}
@@ -62,13 +67,13 @@ class NestedModel:
             raise nested.mixed_elements(name)
         slope = lambda x: own.log_abs_det_jacobian(x, own(x))  # noqa: E731
         return nested.Transform(
-            *(partial(_computed, function) for function in (own, own.inv, slope))
+            *(partial(_computed, function, self.device) for function in (own, own.inv, slope))
         )
 
     def values(self, names: Sequence[str], points: np.ndarray) -> dict[str, np.ndarray]:
         """Return sites on their supports, [count, ...], of unconstrained points."""
         constrained = nested.Values.of(self.sites, names, (), biject_to).constrained
-        return tree_map(_array, torch.vmap(constrained)(_tensor(points)))
+        return tree_map(_array, torch.vmap(constrained)(_tensor(points, self.device)))
 
     def given(
         self, hyperparameters: Sequence[str], field: Sequence[str], likelihoods: Sequence[str]
@@ -80,8 +85,8 @@ class NestedModel:
         )
 
 
-def _computed(function: Callable, x: np.ndarray) -> np.ndarray:
-    return _array(function(_tensor(x)))
+def _computed(function: Callable, device: torch.device, x: np.ndarray) -> np.ndarray:
+    return _array(function(_tensor(x, device)))
 
 
 def _latent(site: Any) -> nested.Latent:
@@ -119,6 +124,11 @@ class ConditionalModel:
     context: Context = double_precision
 
     @cached_property
+    def device(self) -> torch.device:
+        """Return where the values of the sites are."""
+        return _device(self.sites)
+
+    @cached_property
     def values(self) -> nested.Values:
         """Return where the sites are in the vectors."""
         return nested.Values.of(self.sites, self.hyperparameters, self.field, biject_to)
@@ -127,6 +137,9 @@ class ConditionalModel:
     def size(self) -> int:
         """Return the number of coordinates of the field."""
         return self.values.size
+
+    def _tensor(self, array: np.ndarray) -> torch.Tensor:
+        return _tensor(array, self.device)
 
     @cached_property
     def _kept(self) -> dict[bytes, Certain]:
@@ -139,23 +152,26 @@ class ConditionalModel:
     def densities(self, theta: np.ndarray, x: np.ndarray) -> dict[str, np.ndarray]:
         """Return the log densities of all sites at values [g, d] of the field, [g] each."""
         with self._running(), torch.no_grad():
-            return tree_map(_array, self._at_points(self._densities, _tensor(theta), _tensor(x)))
+            return tree_map(
+                _array,
+                self._at_points(self._densities, self._tensor(theta), self._tensor(x)),
+            )
 
     def log_prior(self, theta: np.ndarray) -> np.ndarray:
         """Return log p of the hyperparameters on the unconstrained space, [g]."""
         with self._running(), torch.no_grad():
-            return _array(self._at_points(self._log_prior, _tensor(theta)))
+            return _array(self._at_points(self._log_prior, self._tensor(theta)))
 
     def predictors(self, theta: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Return the means of the predictors at means [g, d] of the field, [g, n]."""
         with self._running(), torch.no_grad():
-            return _array(self._runs(_tensor(theta), _tensor(x))[0])
+            return _array(self._runs(self._tensor(theta), self._tensor(x))[0])
 
     def at_zero(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the quadratic part at zero [g], its slope [g, d], and the predictors [g, n]."""
         with self._running():
             value, slope, x = self._quadratics(theta)
-            offset, _ = self._runs(_tensor(theta), x.detach())
+            offset, _ = self._runs(self._tensor(theta), x.detach())
             return _array(value), _array(slope).reshape(tuple(x.shape)), _array(offset)
 
     def curvature(self, theta: np.ndarray, directions: np.ndarray) -> np.ndarray:
@@ -168,7 +184,7 @@ class ConditionalModel:
         """Return the slopes of the predictors along directions [k, d], [g, k, n]."""
         with self._running():
             x = self._zeros(theta)
-            predictors, _ = self._runs(_tensor(theta), x)
+            predictors, _ = self._runs(self._tensor(theta), x)
             cotangent = torch.zeros_like(predictors, requires_grad=True)
             transposed = slope_of((predictors * cotangent).sum(), [x])
             return _products(directions, transposed, cotangent)
@@ -221,12 +237,12 @@ class ConditionalModel:
         return sum((d for name, d in densities.items() if name not in left_out), 0 * x.sum())
 
     def _zeros(self, theta: np.ndarray) -> torch.Tensor:
-        return torch.zeros(len(theta), self.size, requires_grad=True)
+        return torch.zeros(len(theta), self.size, requires_grad=True, device=self.device)
 
     def _quadratics(self, theta: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return the quadratic part of each point, its slopes as one vector, and the zeros."""
         x = self._zeros(theta)
-        value = self._at_points(self._quadratic, _tensor(theta), x)
+        value = self._at_points(self._quadratic, self._tensor(theta), x)
         return value, slope_of(value.sum(), [x]), x
 
     def _run(self, theta: torch.Tensor, x: torch.Tensor) -> list[Observation]:
@@ -265,7 +281,7 @@ class ConditionalModel:
         likelihood = self._likelihoods[index]
         if not likelihood.joins:
             (point,) = theta[points]
-            return self._run(_tensor(point), torch.zeros(self.size))[index]
+            return self._run(self._tensor(point), torch.zeros(self.size, device=self.device))[index]
         kept = self._certain(theta[points])
         stacks = zip(*(each[index] for each in kept), strict=True)
         return likelihood.first.at_points([torch.stack(parts) for parts in stacks])
@@ -278,8 +294,10 @@ class ConditionalModel:
                 self._kept.clear()
                 new = [*theta]
             with torch.no_grad():
-                points = _tensor(np.stack(new))
-                _, certain = self._runs(points, torch.zeros(len(new), self.size))
+                points = self._tensor(np.stack(new))
+                _, certain = self._runs(
+                    points, torch.zeros(len(new), self.size, device=self.device)
+                )
             for index, point in enumerate(new):
                 self._kept[point.tobytes()] = [[part[index] for part in site] for site in certain]
         return [self._kept[point.tobytes()] for point in theta]
@@ -290,7 +308,7 @@ class ConditionalModel:
         generator = np.random.default_rng(0)
         point = 0.3 * generator.normal(size=nested.size_of(self.values.unconstrained))
         points = np.stack([point, point + 0.37])
-        return _tensor(points), _tensor(generator.normal(size=(2, self.size)))
+        return self._tensor(points), self._tensor(generator.normal(size=(2, self.size)))
 
     @cached_property
     def _likelihoods(self) -> list[Likelihood]:
@@ -331,8 +349,12 @@ def _products(rows: np.ndarray, vector: torch.Tensor, by: torch.Tensor) -> np.nd
     return products.reshape(len(rows), *by.shape).swapaxes(0, 1)
 
 
-def _tensor(array: np.ndarray) -> torch.Tensor:
-    return torch.tensor(array, dtype=torch.float64)
+def _device(sites: Mapping[str, Any]) -> torch.device:
+    return next(iter(sites.values()))["value"].device
+
+
+def _tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:
+    return torch.tensor(array, dtype=torch.float64, device=device)
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:

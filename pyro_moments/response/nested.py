@@ -19,6 +19,11 @@ from pyro_moments.response.conditional import NestedModel
 class Nested(parts.NestedPosterior):
     """The posterior of a latent Gaussian model, by nested inference."""
 
+    @property
+    def device(self) -> torch.device:
+        """Where the values of the model's sites are."""
+        return self._host.device  # type: ignore[attr-defined]
+
     def sample(self, n: int) -> dict[str, torch.Tensor]:
         """Draw from the posterior, with torch's global generator.
 
@@ -37,8 +42,8 @@ class Nested(parts.NestedPosterior):
         count = checked_count(n)
         seed = int(torch.randint(2**62, (), device="cpu"))
         draws = self.plain_draws(np.random.default_rng(seed), count)
-        precision = torch.get_default_dtype()
-        return {name: torch.as_tensor(value, dtype=precision) for name, value in draws.items()}
+        how: Any = {"dtype": torch.get_default_dtype(), "device": self.device}
+        return {name: torch.as_tensor(value, **how) for name, value in draws.items()}
 
 
 @one_thread_at_a_time

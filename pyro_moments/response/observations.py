@@ -45,8 +45,15 @@ class Observation:
         values = [unwrap(tensor) for tensor in random_tensors(fn)]
         shape = tuple(whole.batch_shape + whole.event_shape[:events])
         gaussian = nested.predictor_of(name, type(fn).__name__, values, shape)
-        weights = torch.as_tensor(weights, dtype=torch.float64).expand(shape)
+        weights = torch.as_tensor(weights, dtype=torch.float64, device=gaussian.mean.device).expand(
+            shape
+        )
         return cls(fn, value, weights, shape, gaussian)
+
+    @property
+    def device(self) -> torch.device:
+        """Return where the predictor is."""
+        return self.gaussian.mean.device
 
     @property
     def size(self) -> int:
@@ -127,7 +134,10 @@ class Likelihood:
         for start in range(0, len(mean), count):
             block = slice(start, start + count)
             observation = points(block) if self.depends else self.first
-            moments = (torch.tensor(part[block]).requires_grad_() for part in (mean, variance))
+            moments = (
+                torch.tensor(part[block], device=self.first.device).requires_grad_()
+                for part in (mean, variance)
+            )
             parts = of(observation.expected, *moments)
             found.append(torch.stack(parts, 1).detach().cpu().numpy())
         return np.concatenate(found)
@@ -137,16 +147,18 @@ class Likelihood:
         result = np.empty_like(eta)
         for index, predictors in enumerate(eta):
             own = points(slice(index, index + 1)) if self.depends else self.first
+            values = torch.as_tensor(predictors, device=self.first.device)
             with torch.no_grad():
-                result[index] = own.log_density(torch.as_tensor(predictors)).cpu().numpy()
+                result[index] = own.log_density(values).cpu().numpy()
         return result
 
 
 def _is_joined(joined: Observation, points: Sequence[Observation]) -> bool:
     """Return whether one observation at all points gives what that of each point gives."""
     generator = np.random.default_rng(1)
-    mean = torch.tensor(generator.normal(size=(len(points), joined.size)))
-    variance = torch.tensor(generator.uniform(0.1, 1.0, mean.shape))
+    where = joined.device
+    mean = torch.tensor(generator.normal(size=(len(points), joined.size)), device=where)
+    variance = torch.tensor(generator.uniform(0.1, 1.0, mean.shape), device=where)
     with torch.no_grad(), suppress(Exception):  # of rules that do not broadcast
         together = joined.expected(mean, variance)
         rows = zip(points, mean, variance, strict=True)
