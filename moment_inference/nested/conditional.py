@@ -30,8 +30,7 @@ class Conditional:
     log_prior: np.ndarray  # of the points, [g]
     elbo: np.ndarray  # of the field given each point, [g]; nan where there is none
     mean: np.ndarray  # [g, d]
-    precision: Sparse  # [g, d, d]
-    factors: Factors  # of the precisions
+    prior: Sparse  # precisions of the quadratic part, [g, d, d]
     design: Sparse  # of the predictors, [g, n, d]
     predictor: np.ndarray  # means of the predictors, [g, n]
     variance: np.ndarray  # of the predictors, [g, n]
@@ -41,6 +40,16 @@ class Conditional:
     def log_density(self) -> np.ndarray:
         """Return log p(θ) + ELBO(θ), [g]."""
         return self.log_prior + self.elbo
+
+    @cached_property
+    def precision(self) -> Sparse:
+        """Return the precisions, [g, d, d]."""
+        return self.prior + self.design.gram(self.weights)
+
+    @cached_property
+    def factors(self) -> Factors:
+        """Return the factors of the precisions."""
+        return factorise(self.precision)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +166,7 @@ class _Given:
         """Return the state after a step, and where there is nothing left to gain."""
         length = state.length[:, None]
         weights = (1 - length) * state.weights - length * state.terms[:, 2]
-        factors = self.factors(weights)
+        factors = factorise(self.precision + self.design.gram(weights))
         slope = self.slope - self.precision.times(state.mean)
         slope = slope + self.design.transposed_times(state.terms[:, 1])
         step = factors.solve(slope)
@@ -175,14 +184,6 @@ class _Given:
         settled |= (gain < GAIN) & (step_length == 1)
         new = _State(mean, variance, weights, terms, elbo, new_length, gain)
         return new, settled | ~np.isfinite(elbo)
-
-    def factors(self, weights: np.ndarray) -> Factors:
-        """Return the factors of the precisions, with weights of the predictors."""
-        return factorise(self.whole_precision(weights))
-
-    def whole_precision(self, weights: np.ndarray) -> Sparse:
-        """Return the precisions of the Gaussians, with weights of the predictors."""
-        return self.precision + self.design.gram(weights)
 
     def elbo(
         self,
@@ -203,14 +204,12 @@ class _Given:
         """Return the Gaussians; without an ELBO where a search was active and far from its end."""
         elbo = state.elbo.copy()
         elbo[active[state.gain[active] > SMALL_GAIN]] = np.nan
-        precision = self.whole_precision(state.weights)
         return Conditional(
             self.theta,
             self.model.log_prior(self.theta),
             elbo,
             state.mean,
-            precision,
-            factorise(precision),
+            self.precision,
             self.design,
             self.predictor(state.mean),
             state.variance,

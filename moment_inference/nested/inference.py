@@ -71,9 +71,13 @@ class Inference:
         return self.conditional.mean + self.corrections.mean
 
     @cached_property
+    def _gaussian_variances(self) -> np.ndarray:
+        return self.conditional.factors.marginal_variances()
+
+    @property
     def variances(self) -> np.ndarray:
         """Return the corrected variances of the field at each point, [g, d]."""
-        return self.conditional.factors.marginal_variances() + self.corrections.variance
+        return self._gaussian_variances + self.corrections.variance
 
     def draws(self, generator: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Return draws of the hyperparameters [count, h] and of the field [count, d].
@@ -84,7 +88,7 @@ class Inference:
         of_points = generator.multinomial(count, self.weights)
         width = int(of_points.max())
         noise = generator.normal(size=(len(of_points), self.model.size, width))
-        wider = np.sqrt(self.variances / self.conditional.factors.marginal_variances())
+        wider = np.sqrt(self.variances / self._gaussian_variances)
         centred = wider[:, :, None] * self.conditional.factors.draws(noise)
         centred = np.moveaxis(centred, 1, 2)  # [g, width, d]
         taken = np.arange(width) < of_points[:, None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -242,24 +243,26 @@ class ConditionalModel:
         return jnp.stack(_higher(self._log_likelihoods(theta), mean, variance))
 
     def _at_predictors(self, theta: jax.Array, eta: jax.Array) -> jax.Array:
-        parts, start = [jnp.zeros((len(eta), 0))], 0
-        for each in self._observations(theta, jnp.zeros(self.size)):
-            part = slice(start, start := start + each.size)
-            parts.append(jax.vmap(each.log_density)(eta[:, part]))
-        return jnp.concatenate(parts, 1)
+        found = [jnp.zeros((len(eta), 0))]
+        for each, part in self._parts(theta):
+            found.append(jax.vmap(each.log_density)(eta[:, part]))
+        return jnp.concatenate(found, 1)
 
     def _log_likelihoods(self, theta: jax.Array) -> Callable[[jax.Array, jax.Array], jax.Array]:
         """Return E f of all observations as a function of the moments of their predictors."""
-        observations = self._observations(theta, jnp.zeros(self.size))
+        parts = self._parts(theta)
 
         def expected(mean: jax.Array, variance: jax.Array) -> jax.Array:
-            parts, start = [jnp.zeros(0)], 0
-            for each in observations:
-                part = slice(start, start := start + each.size)
-                parts.append(each.expected(mean[part], variance[part]))
-            return jnp.concatenate(parts)
+            found = [each.expected(mean[part], variance[part]) for each, part in parts]
+            return jnp.concatenate([jnp.zeros(0), *found])
 
         return expected
+
+    def _parts(self, theta: jax.Array) -> list[tuple[Observation, slice]]:
+        """Return the observations, each with its part of the predictors."""
+        found = self._observations(theta, jnp.zeros(self.size))
+        ends = itertools.accumulate(each.size for each in found)
+        return [(each, slice(end - each.size, end)) for each, end in zip(found, ends, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -200,12 +200,9 @@ class ConditionalModel:
     def log_likelihoods(self, theta: np.ndarray, eta: np.ndarray) -> np.ndarray:
         """Return the log likelihoods f at predictors [g, m, n], [g, m, n]."""
         with self._running():
-            found, start = [eta[:, :, :0]], 0
-            for index, each in enumerate(self._likelihoods):
-                part = slice(start, start := start + each.first.size)
-                found.append(
-                    each.log_densities(partial(self._observation, index, theta), eta[:, :, part])
-                )
+            found = [eta[:, :, :0]]
+            for each, points, part in self._parts(theta):
+                found.append(each.log_densities(points, eta[:, :, part]))
             return np.concatenate(found, 2)
 
     @contextlib.contextmanager
@@ -269,12 +266,18 @@ class ConditionalModel:
         self, of: Callable, theta: np.ndarray, mean: np.ndarray, variance: np.ndarray
     ) -> np.ndarray:
         with self._running():
-            found, start = [np.zeros([len(theta), 3, 0])], 0
-            for index, each in enumerate(self._likelihoods):
-                part = slice(start, start := start + each.first.size)
-                points = partial(self._observation, index, theta)
+            found = [np.zeros([len(theta), 3, 0])]
+            for each, points, part in self._parts(theta):
                 found.append(each.derivatives(of, points, mean[:, part], variance[:, part]))
             return np.concatenate(found, 2)
+
+    def _parts(self, theta: np.ndarray) -> Iterator[tuple[Likelihood, Callable, slice]]:
+        """Yield each likelihood, its observations by points, and its part of the predictors."""
+        start = 0
+        for index, each in enumerate(self._likelihoods):
+            stop = start + each.first.size
+            yield each, partial(self._observation, index, theta), slice(start, stop)
+            start = stop
 
     def _observation(self, index: int, theta: np.ndarray, points: slice) -> Observation:
         """Return an observation at some points."""
