@@ -17,17 +17,17 @@ from moment_inference.criticism.diagnosis.checks import run_checks
 from moment_inference.criticism.diagnosis.findings import Diagnosis, Finding
 from moment_inference.criticism.draws import Arrays, Draws
 from moment_inference.criticism.fitted_model import (
-    FittedModel,
     Posterior,
     convert,
     missing_chains_error,
     posterior_type_error,
 )
+from moment_inference.criticism.fitted_nested import fitted
 from moment_inference.criticism.pruning import PruningReport
 
 __all__ = ["Arrays", "Calibration", "ClassCalibration", "Comparison", "ContainerVerbs"]
-__all__ += ["Diagnosis", "Draws", "Finding", "FittedModel", "Layer", "MomentAccuracy"]
+__all__ += ["Diagnosis", "Draws", "Finding", "Layer", "MomentAccuracy"]
 __all__ += ["Posterior", "PruningReport", "RecordedOperation", "accuracy_of", "calibration"]
-__all__ += ["check_draws", "compare", "convert", "idle_units", "layers_of", "loo_weights"]
+__all__ += ["check_draws", "compare", "convert", "fitted", "idle_units", "layers_of", "loo_weights"]
 __all__ += ["missing_chains_error", "model_with_draws", "other_path", "posterior_type_error"]
 __all__ += ["pruning", "run_checks"]

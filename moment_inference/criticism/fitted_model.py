@@ -41,7 +41,7 @@ class Posterior(ABC):
 
     framework: ClassVar[str]
     response_type: ClassVar[type[Response]]  # raises ValueError or UnsupportedMoments
-    guide: Any  # None for chains and linear responses
+    guide: Any  # or what ``nested`` returned; None for chains and linear responses
 
     @abstractmethod
     def model_context(self) -> AbstractContextManager:
@@ -121,6 +121,8 @@ def convert(
 class FittedModel:
     """A trained guide with its model and data, for comparisons and diagnoses."""
 
+    draws_posterior: ClassVar[bool] = False  # whether draws count as those of the posterior
+
     def __init__(self, posterior: Posterior, fit: Any, objective: Any, test: tuple | None) -> None:
         # fit: the guide, or what ``fit`` returned.
         if test is not None and not isinstance(test, tuple):
@@ -129,7 +131,8 @@ class FittedModel:
             )
         if posterior.guide is None:
             raise TypeError(
-                f"guide is a trained guide, or what fit returned, not {type(fit).__name__}"
+                "guide is a trained guide, or what fit or nested returned, not "
+                f"{type(fit).__name__}"
             )
         self.seconds: dict[str, float | None] = {}
         self.by_draws = None  # ``Fit.by_draws`` if the guide was trained by ``fit``
@@ -179,6 +182,11 @@ class FittedModel:
         except RESPONSE_ERRORS as error:
             self.response_error = error
             return str(error)
+
+    def note_response(self) -> None:
+        """Note why there is no linear response, if there is none."""
+        if isinstance(self.response, str):
+            self.notes.append(f"no linear response: {self.response}")
 
     @property
     def approximations(self) -> list[str]:

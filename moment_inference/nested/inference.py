@@ -12,6 +12,7 @@ from moment_calculus import UnsupportedMoments
 from moment_inference.nested.conditional import Conditional, Conditioning, Start
 from moment_inference.nested.cumulant import Corrections, corrections
 from moment_inference.nested.exploration.mode import NoMode
+from moment_inference.nested.factors import factorise
 from moment_inference.nested.given.host import ConditionalModel
 from moment_inference.nested.given.selection import FIT, NestedHost, Selection, select
 from moment_inference.nested.grid import Grid, explore
@@ -88,14 +89,34 @@ class Inference:
         of_points = generator.multinomial(count, self.weights)
         width = int(of_points.max())
         noise = generator.normal(size=(len(of_points), self.model.size, width))
-        wider = np.sqrt(self.variances / self._gaussian_variances)
-        centred = wider[:, :, None] * self.conditional.factors.draws(noise)
+        centred = self._widths[:, :, None] * self.conditional.factors.draws(noise)
         centred = np.moveaxis(centred, 1, 2)  # [g, width, d]
         taken = np.arange(width) < of_points[:, None]
         field = (self.means[:, None] + centred)[taken]
         theta = np.repeat(self.conditional.theta, of_points, 0)
         order = generator.permutation(count)
         return theta[order], field[order]
+
+    @property
+    def _widths(self) -> np.ndarray:
+        """Return corrected over Gaussian standard deviations, [g, d]."""
+        return np.sqrt(self.variances / self._gaussian_variances)
+
+    def draws_at_centre(
+        self, generator: np.random.Generator, count: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return draws at the best point alone, [count, h] and [count, d], and log q of the latter.
+
+        The field has the corrected means and variances.
+        """
+        place = int(np.argmax(self.conditional.log_density + self.corrections.evidence))
+        factors = factorise(self.conditional.precision.take(np.array([place])))
+        noise = generator.normal(size=(1, self.model.size, count))
+        wider = self._widths[place]
+        field = self.means[place] + wider * factors.draws(noise)[0].T
+        scale = factors.log_determinant[0] / 2 - np.log(wider).sum()
+        density = scale - 0.5 * (noise[0] ** 2 + np.log(2 * np.pi)).sum(0)
+        return np.repeat(self.conditional.theta[[place]], count, 0), field, density
 
 
 def corrected_field(

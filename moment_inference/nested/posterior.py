@@ -46,6 +46,11 @@ class NestedPosterior:
         """What the ELBO of the field lacks: by its second cumulant, or by quadrature, nats."""
         return self._inference.correction
 
+    @property
+    def correction_error(self) -> float:
+        """About how far ``correction`` is off, nats."""
+        return self._inference.correction_error
+
     @cached_property
     def _parts(self) -> dict[str, slice]:
         """Return where each site is among the hyperparameters, or in the field."""
@@ -88,27 +93,54 @@ class NestedPosterior:
         moments = shaped(found.means), shaped(found.variances), shaped(found.corrections.third)
         return MixtureMarginal(found.weights, *moments)
 
+    def unconstrained_moments(self, site: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return means and standard deviations of a site's unconstrained coordinates."""
+        part, found = self._parts[site], self._inference
+        if site in self.field:
+            marginal = MixtureMarginal(
+                found.weights, found.means[:, part], found.variances[:, part]
+            )
+            return marginal.mean, marginal.standard_deviation
+        places = range(*part.indices(found.grid.points.shape[1]))
+        tables = [TableMarginal(*found.grid.marginal(place)) for place in places]
+        every = StackedMarginal(tables, (len(tables),))
+        return every.mean, every.standard_deviation
+
     def plain_draws(self, generator: np.random.Generator, count: int) -> Mapping[str, np.ndarray]:
         """Return draws of all latent sites [count, ...] on their supports."""
         theta, field = self._inference.draws(generator, count)
+        return self._on_supports(theta, field)
+
+    def draws_at_centre(
+        self, generator: np.random.Generator, count: int
+    ) -> tuple[Mapping[str, np.ndarray], np.ndarray]:
+        """Return draws by site given the best hyperparameters, and the field's log density."""
+        theta, field, density = self._inference.draws_at_centre(generator, count)
+        return self._on_supports(theta, field), density
+
+    def _on_supports(self, theta: np.ndarray, field: np.ndarray) -> dict[str, np.ndarray]:
         return self._host.values(self.hyperparameters, theta) | self._host.values(self.field, field)
+
+    @property
+    def doubts(self) -> dict[str, str]:
+        """What speaks against the result, a sentence for each of the parts that are not right."""
+        found, grid = dict[str, str](), self._inference.grid
+        if grid.has_two_modes:
+            names = ", ".join(map(repr, self.hyperparameters))
+            found["modes"] = f"the posterior of {names} has {grid.modes} modes on the grid"
+        if self.correction_error > DOUBTFUL:
+            found["correction"] = (
+                f"the field is far from Gaussian: its correction of {self.correction:.1f} nats "
+                f"may be {self.correction_error:.1f} nats off"
+            )
+        if grid.edge_mass > 1e-3:
+            found["edge"] = f"{grid.edge_mass:.1%} of the mass is beyond the edge of the grid"
+        return found
 
     @property
     def warnings(self) -> list[str]:
         """What speaks against the result, a sentence each; empty if nothing does."""
-        found, grid = list[str](), self._inference.grid
-        if grid.has_two_modes:
-            names = ", ".join(map(repr, self.hyperparameters))
-            found.append(f"the posterior of {names} has {grid.modes} modes on the grid")
-        error = self._inference.correction_error
-        if error > DOUBTFUL:
-            found.append(
-                f"the field is far from Gaussian: its correction of {self.correction:.1f} nats "
-                f"may be {error:.1f} nats off"
-            )
-        if grid.edge_mass > 1e-3:
-            found.append(f"{grid.edge_mass:.1%} of the mass is beyond the edge of the grid")
-        return found
+        return [*self.doubts.values()]
 
     def summary(self, mass: float = 0.9) -> str:
         """A table of all latent sites, with the first elements of large ones.

@@ -53,7 +53,9 @@ SYNONYMS = {
 ARGUMENTS = ("held_out", "test", "predictions")
 TAKE_MOMENTS = ("fit", "predict")
 GUIDES = {"AutoGuide", "AutoGuideList", "AutoMessenger"}
-POSTERIORS = {"Fit", "MCMC", "Response", *GUIDES}
+NESTED = "NestedPosterior"
+POSTERIORS = {"Fit", "MCMC", "Response", NESTED, *GUIDES}
+TAKE_NESTED = ("compare_with_nuts", "diagnose")  # of the verbs of guides
 CONTAINERS = ("InferenceData", "DataTree")  # of both lines of ArviZ
 TAKE_CONTAINERS = ("loo", "predictive_p_values", "to_inference_data")
 AUTOMATIC = {*GUIDES, "ELBO", "SVI", "MCMC", "Response"}
@@ -73,7 +75,7 @@ def check_certain(verb: str, data: tuple, by_name: Mapping[str, Any]) -> None:
 
 def kinds(value: object) -> set[str]:
     """Return the names of the classes of a value that messages speak of."""
-    return {base.__name__ for base in type(value).__mro__} & {*AUTOMATIC, "Fit"}
+    return {base.__name__ for base in type(value).__mro__} & {*AUTOMATIC, "Fit", NESTED}
 
 
 def named(value: object) -> str:
@@ -226,7 +228,11 @@ class Calls:
                 f"{model.__name__}(...)"
             )
         found, second = kinds(model), "guide" if has_guide else "posterior"
-        if found & {"Fit", "Response", *GUIDES} and callable(guide) and not kinds(guide) & GUIDES:
+        if (
+            found & {"Fit", "Response", NESTED, *GUIDES}
+            and callable(guide)
+            and not kinds(guide) & GUIDES
+        ):
             raise TypeError(
                 f"{second} and model are in the other order: the model is {named(model)}; call "
                 f"{verb}(model, {second}, ...)"
@@ -263,6 +269,12 @@ class Calls:
                 f"the guide is what fit returned: to go on from there, pass a new guide and "
                 f"start=result to fit, or result.guide to {verb}"
             )
+        if NESTED in found and verb not in TAKE_NESTED:
+            raise TypeError(
+                f"the guide is what nested returned, and {verb} takes a trained guide or what fit "
+                f"returned: {', '.join((*TAKE_NESTED, *TAKE_CONTAINERS))} take it, and it has "
+                "marginals, a summary and draws of its own"
+            )
         if found & {"MCMC", "Response"}:
             raise TypeError(
                 f"the guide is {named(guide)}, and {verb} takes a trained guide or what fit "
@@ -276,7 +288,7 @@ class Calls:
                 f"the guide is {named(guide)}, an objective: pass a guide such as DVIGuide() after "
                 "the model, and the objective by name, objective="
             )
-        if "Fit" not in found and not callable(guide):
+        if not found & {"Fit", NESTED} and not callable(guide):
             raise TypeError(
                 f"the guide is {named(guide)}, which cannot be called: after the model comes a "
                 "guide such as DVIGuide(), or what fit returned"

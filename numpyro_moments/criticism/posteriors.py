@@ -130,7 +130,7 @@ def posterior_of(
         return _response_source(posterior, program, keys)
     if nested:
         draws = lambda count, key: _nested_draws(posterior, count, key)  # noqa: E731
-        return NumPyroPosterior(program, precision, keys, draws)
+        return NumPyroPosterior(program, precision, keys, draws, posterior)
     if isinstance(posterior, MCMC):
         return _chains_source(posterior, program, keys)
     if not callable(posterior):

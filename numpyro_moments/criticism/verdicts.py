@@ -10,7 +10,7 @@ from numpyro import handlers
 from numpyro.infer import MCMC, NUTS
 from numpyro.infer.elbo import ELBO
 
-from moment_inference.criticism import Comparison, Diagnosis, FittedModel, compare, run_checks
+from moment_inference.criticism import Comparison, Diagnosis, compare, fitted, run_checks
 from numpyro_moments.criticism.posteriors import STATISTICS, Keys, posterior_of
 from numpyro_moments.evaluation.arguments import checked, checked_key
 from numpyro_moments.sites.subsamples import Whole
@@ -42,7 +42,8 @@ def compare_with_nuts(
 
     Args:
         model: NumPyro model, unmodified: NUTS takes it as it is.
-        guide: trained guide, or what ``fit`` returned, whose time is then told.
+        guide: trained guide; or what ``fit`` returned, whose time is then told; or what
+            ``nested`` returned, whose marginals are compared, and predictions by its draws.
         *data: what it was trained on, arguments of the model.
         params: trained parameters of guide and model, unless ``guide`` is a ``Fit``.
         reference: finished chains of the same model and data: a NumPyro ``MCMC``, or an
@@ -79,7 +80,7 @@ def compare_with_nuts(
     key = jax.random.key(0) if rng_key is None else checked_key("rng_key", rng_key)
     of_model, of_chains = jax.random.split(key)
     posterior = posterior_of(guide, model, data, named, params, Keys.of(of_model))
-    fitted_model = FittedModel(posterior, guide, objective, test)
+    fitted_model = fitted(posterior, guide, objective, test)
 
     def run() -> MCMC:
         options = {"chain_method": "vectorized", "progress_bar": progress_bar}
@@ -118,9 +119,13 @@ def diagnose(
     and data replicated by the model like those observed. All weights are of the same
     draws.
 
+    Of what ``nested`` returned it looks at the evidence and its predicted error, at the
+    correction and the grid, and at k̂ of the Gaussian of the field given the best
+    hyperparameters, in place of optimum and weights.
+
     Args:
         model: NumPyro model, unmodified.
-        guide: trained guide, or what ``fit`` returned.
+        guide: trained guide, or what ``fit`` or ``nested`` returned.
         *data: what it was trained on, arguments of the model.
         params: trained parameters of guide and model, unless ``guide`` is a ``Fit``.
         held_out: other arguments of the model, with observations that were not trained
@@ -153,7 +158,7 @@ def diagnose(
     key = jax.random.key(0) if rng_key is None else checked_key("rng_key", rng_key)
     posterior = posterior_of(guide, model, data, named, params, Keys.of(key))
     with posterior.model_context():
-        result = run_checks(FittedModel(posterior, guide, objective, held_out), num_samples)
+        result = run_checks(fitted(posterior, guide, objective, held_out), num_samples)
     if verbose:
         print(result)
     return result

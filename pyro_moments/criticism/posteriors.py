@@ -133,7 +133,8 @@ def _nested_source(posterior: Nested, program: Program) -> PyroPosterior:
     one = _nested_draws(posterior, 1).first
     draw = {name: torch.as_tensor(value, device=posterior.device) for name, value in one.items()}
     context = _context_of_draw(program, draw, double=True)
-    return PyroPosterior(program, context, partial(_nested_draws, posterior), context.device)
+    draws = partial(_nested_draws, posterior)
+    return PyroPosterior(program, context, draws, context.device, posterior)
 
 
 def _nested_draws(posterior: Nested, count: int) -> Draws:

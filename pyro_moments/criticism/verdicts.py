@@ -7,7 +7,7 @@ from typing import Any
 
 from pyro.infer import MCMC, NUTS
 
-from moment_inference.criticism import Comparison, Diagnosis, FittedModel, compare, run_checks
+from moment_inference.criticism import Comparison, Diagnosis, compare, fitted, run_checks
 from pyro_moments.criticism.posteriors import posterior_of
 from pyro_moments.evaluation.arguments import checked
 
@@ -40,7 +40,8 @@ def compare_with_nuts(
 
     Args:
         model: Pyro model, unmodified: NUTS takes it as it is.
-        guide: trained guide, or what ``fit`` returned, whose time is then told.
+        guide: trained guide; or what ``fit`` returned, whose time is then told; or what
+            ``nested`` returned, whose marginals are compared, and predictions by its draws.
         *data: what it was trained on, arguments of the model.
         reference: finished chains of the same model and data: a Pyro ``MCMC``, or an
             ``InferenceData`` with the group ``posterior``, as of another program; by
@@ -73,7 +74,7 @@ def compare_with_nuts(
         >>> print(comparison)  # doctest: +SKIP
     """
     posterior = posterior_of(guide, model, data, named)
-    fitted_model = FittedModel(posterior, guide, objective, test)
+    fitted_model = fitted(posterior, guide, objective, test)
 
     def run() -> MCMC:
         chains = MCMC(
@@ -112,9 +113,13 @@ def diagnose(
     and data replicated by the model like those observed. All weights are of the same
     draws.
 
+    Of what ``nested`` returned it looks at the evidence and its predicted error, at the
+    correction and the grid, and at k̂ of the Gaussian of the field given the best
+    hyperparameters, in place of optimum and weights.
+
     Args:
         model: Pyro model, unmodified.
-        guide: trained guide, or what ``fit`` returned.
+        guide: trained guide, or what ``fit`` or ``nested`` returned.
         *data: what it was trained on, arguments of the model.
         held_out: other arguments of the model, with observations that were not trained
             on, a tuple; by default calibration is that on the data, where predictions
@@ -143,7 +148,7 @@ def diagnose(
         >>> diagnose(model, result, x, y, held_out=(x_test, y_test))  # doctest: +SKIP
     """
     posterior = posterior_of(guide, model, data, named)
-    result = run_checks(FittedModel(posterior, guide, objective, held_out), num_samples)
+    result = run_checks(fitted(posterior, guide, objective, held_out), num_samples)
     if verbose:
         print(result)
     return result

@@ -219,8 +219,7 @@ def compare(
     if reference is not None:
         clock[CHAINS] = None
     with _timed(clock, LINEAR_RESPONSE):
-        if isinstance(fitted_model.response, str):
-            fitted_model.notes.append(f"no linear response: {fitted_model.response}")
+        fitted_model.note_response()
     if LINEAR_RESPONSE not in fitted_model.approximations:
         del clock[LINEAR_RESPONSE]
     return _compared(fitted_model, chains, sampler)

@@ -27,8 +27,10 @@ from moment_inference.criticism.diagnosis.findings import Diagnosis, Finding, Ve
 from moment_inference.criticism.diagnosis.gain import check_gain
 from moment_inference.criticism.diagnosis.inputs import MAX_ENTRIES, DiagnosisInputs
 from moment_inference.criticism.diagnosis.means import JOINT, about_means, check_means
+from moment_inference.criticism.diagnosis.nested import check_nested
 from moment_inference.criticism.draws import Arrays, most_influential
 from moment_inference.criticism.fitted_model import LINEAR_RESPONSE, RESPONSE_ERRORS, FittedModel
+from moment_inference.criticism.fitted_nested import FittedNested
 from moment_inference.errors import NotAnOptimum
 from moment_inference.optimisation.outcome import AGREES, CANNOT_TELL, NOT_RUN, ByDraws
 from moment_inference.response.response import Response
@@ -253,16 +255,18 @@ def check_influence(inputs: DiagnosisInputs, site: str) -> Finding:
     shapes, is_bad = scores.shapes, scores.is_bad
     value = f"{scores.total:.1f} ± {scores.error:.1f}, {is_bad.sum()} of {shapes.size} k̂ bad"
     first = f"the most influential datum is {most_influential(shapes)}, k̂ {shapes.max():.2f}"
-    if inputs.reliable_weights is None:
+    is_posterior = inputs.fitted_model.draws_posterior
+    if inputs.reliable_weights is None and not is_posterior:
         meaning = (
             f"no weights of all latent sites together can be trusted: draws of {source} count as "
             f"those of the posterior here, as by loo(..., importance_weights=False); {first}"
         )
         return Finding(name, value, Verdict.DOUBTFUL, meaning, "compare_with_nuts")
+    by = f"by {'' if is_posterior else 'weighted '}draws of {source}"
     if not is_bad.any():
-        return Finding(name, value, Verdict.GOOD, f"by weighted draws of {source}; {first}")
+        return Finding(name, value, Verdict.GOOD, f"{by}; {first}")
     meaning = (
-        f"by weighted draws of {source}: single data move the posterior by more than importance "
+        f"{by}: single data move the posterior by more than importance "
         f"weights can follow, the most at {most_influential(shapes, 3)}; {first}"
     )
     remedy = "look at these data; a likelihood with longer tails, or a refit without them"
@@ -434,6 +438,17 @@ def run_checks(fitted_model: FittedModel, num_samples: int) -> Diagnosis:
 
 def _findings(inputs: DiagnosisInputs) -> Iterator[Finding]:
     fitted_model = inputs.fitted_model
+    is_nested = isinstance(fitted_model, FittedNested)
+    yield from check_nested(fitted_model) if is_nested else _of_guide(inputs)
+    yield check_prior_conflict(inputs)
+    for site in fitted_model.observed:
+        yield check_influence(inputs, site)
+    yield from _calibrations(inputs)
+    yield from check_replications(inputs)
+
+
+def _of_guide(inputs: DiagnosisInputs) -> Iterator[Finding]:
+    fitted_model = inputs.fitted_model
     yield check_optimum(inputs)
     if fitted_model.by_draws is not None:
         yield check_loss_by_draws(fitted_model.by_draws)
@@ -446,11 +461,6 @@ def _findings(inputs: DiagnosisInputs) -> Iterator[Finding]:
             yield finding
     if finding := check_narrower_variances(inputs):
         yield finding
-    yield check_prior_conflict(inputs)
-    for site in fitted_model.observed:
-        yield check_influence(inputs, site)
-    yield from _calibrations(inputs)
-    yield from check_replications(inputs)
 
 
 def _calibrations(inputs: DiagnosisInputs) -> Iterator[Finding]:

@@ -1,0 +1,79 @@
+"""Verbs of fits that take what ``nested`` returned."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from moment_calculus.numerics.pareto import smooth_weights
+from moment_inference.criticism.diagnosis.nested import check_centre
+from tests.checks.marks import IN_PYRO
+from tests.fitting.models import fresh
+from tests.nested.test_nested import intercepts, schools
+
+CENTRE = "k̂ of the Gaussian at the centre"
+
+
+@pytest.fixture(scope="module", params=["numpyro", "pyro"])
+def host(request):
+    """A host without parameters of an earlier test."""
+    return fresh(request.param)
+
+
+@pytest.fixture(scope="module")
+def example(host):
+    """A model, its data and their posterior."""
+    model, *data = schools(host, is_centred=True)
+    return model, data, host.package.nested(model, *data)
+
+
+def test_comparison_with_draws_of_its_own(host, example):
+    """Moments of the marginals differ from those of draws by Monte Carlo errors."""
+    model, data, posterior = example
+    options = {"num_samples": 1000, "num_prior_samples": 0}
+    draws = host.package.to_inference_data(model, posterior, *data, **options)
+    found = host.package.compare_with_nuts(model, posterior, *data, reference=draws)
+    assert {site.name for site in found.sites} == {"effect", "mean", "spread"}
+    for site in found.sites:
+        assert (np.abs(site.difference) < 4.5 * site.error).all()
+        assert site.ratios["Nested"] == pytest.approx(1.0, abs=0.1)
+    assert [part.source for part in found.predictive] == ["Nested"]
+    assert not any("linear response" in note for note in found.notes)
+
+
+def test_diagnosis_of_an_exact_posterior(host, example):
+    """Given the spread the field is Gaussian: the weights at the centre are constant."""
+    model, data, posterior = example
+    found = host.package.diagnose(model, posterior, *data, num_samples=200, verbose=False)
+    assert found[CENTRE].value == "0.00, 100% effective"
+    assert f"{posterior.log_evidence:.3f}" in found["evidence"].value
+    assert {found[name].verdict.value for name in ("correction", "grid", CENTRE)} == {"good"}
+    assert found.is_good
+
+
+@IN_PYRO
+def test_few_counts_are_nearly_gaussian(host):
+    """Their field has constant weights but for a tenth, and they contradict no prior."""
+    model, y = intercepts(host)
+    posterior = host.package.nested(model, y)
+    found = host.package.diagnose(model, posterior, y, num_samples=1000, verbose=False)
+    assert float(found[CENTRE].value.split(", ")[1].split("%")[0]) > 85
+    assert found["prior"].verdict.value == "good"
+
+
+def test_weights_with_a_tail_are_doubtful():
+    draws = np.random.default_rng(0).pareto(1.2, size=1000)
+    weights = smooth_weights(np.log1p(draws))
+    found = check_centre(SimpleNamespace(weights_at_centre=lambda: weights))
+    assert found.verdict.value == "doubtful"
+    assert "> 0.67" in found.meaning
+    assert found.remedy == "compare_with_nuts"
+
+
+def test_refused_verbs(host, example):
+    model, data, posterior = example
+    with pytest.raises(TypeError, match="what nested returned, and linear_response takes"):
+        host.package.linear_response(model, posterior, *data)
+    objective = host.package.DeterministicELBO()
+    with pytest.raises(ValueError, match="nested inference has none"):
+        host.package.diagnose(model, posterior, *data, objective=objective)
