@@ -11,16 +11,19 @@ import numpy as np
 from moment_calculus import UnsupportedMoments
 from moment_inference.nested.conditional import Conditional, Conditioning, Start
 from moment_inference.nested.cumulant import Corrections, corrections
+from moment_inference.nested.exploration.draws import nearest_points, surface_draws
 from moment_inference.nested.exploration.mode import NoMode
 from moment_inference.nested.factors import factorise
 from moment_inference.nested.given.host import ConditionalModel
 from moment_inference.nested.given.selection import FIT, NestedHost, Selection, select
 from moment_inference.nested.grid import Grid, explore
 from moment_inference.nested.local import local_corrections, node_count, structure_of
+from moment_inference.nested.marginals.shifted_log_normal import ShiftedLogNormal
 
 LARGE_CUMULANT = 0.2  # nats; its error is a quarter, as much as the evidence may be off
 FEW_NODES = 500  # of quadrature: no slower than a step of the search for the Gaussian
 DOUBTFUL = 0.5  # nats of a correction's error beyond which it is no basis
+AT_ONCE = 5_000_000  # normal numbers
 DEPTH = 8.0  # nats below the best density; what lies deeper counts as zero
 
 
@@ -83,24 +86,39 @@ class Inference:
     def draws(self, generator: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Return draws of the hyperparameters [count, h] and of the field [count, d].
 
-        The hyperparameters are points of the grid, and the field is Gaussian given each,
-        with its corrected means and variances.
+        The hyperparameters are those of the surface between the points. The field is that of a
+        point nearby: standard normal numbers with the Gaussian's correlations, each of which the
+        corrected marginal makes an element of.
         """
-        of_points = generator.multinomial(count, self.weights)
-        width = int(of_points.max())
-        noise = generator.normal(size=(len(of_points), self.model.size, width))
-        centred = self._widths[:, :, None] * self.conditional.factors.draws(noise)
-        centred = np.moveaxis(centred, 1, 2)  # [g, width, d]
-        taken = np.arange(width) < of_points[:, None]
-        field = (self.means[:, None] + centred)[taken]
-        theta = np.repeat(self.conditional.theta, of_points, 0)
-        order = generator.permutation(count)
-        return theta[order], field[order]
+        grid = self.grid
+        drawn = surface_draws(grid.surface, generator, count)
+        near = nearest_points(drawn, self._coordinates, self.weights, generator)
+        field = self._marginals.taken(near[:, None]).at(self._correlated(generator, near))
+        return grid.surface.origin + drawn @ grid.surface.axes.T, field
 
     @property
-    def _widths(self) -> np.ndarray:
-        """Return corrected over Gaussian standard deviations, [g, d]."""
-        return np.sqrt(self.variances / self._gaussian_variances)
+    def _coordinates(self) -> np.ndarray:
+        """Return the points that count [g, h] in the coordinates of the surface."""
+        surface = self.grid.surface
+        return np.linalg.solve(surface.axes, (self.conditional.theta - surface.origin).T).T
+
+    @property
+    def _marginals(self) -> ShiftedLogNormal:
+        return ShiftedLogNormal.of_moments(self.means, self.variances, self.corrections.third)
+
+    def _correlated(self, generator: np.random.Generator, near: np.ndarray) -> np.ndarray:
+        """Return standard normal draws [n, d] with the correlations of given points [n]."""
+        counts = np.bincount(near, minlength=len(self.weights))
+        turns = np.empty(len(near), dtype=int)  # of each draw among those of its point
+        turns[np.argsort(near, kind="stable")] = np.concatenate([np.arange(n) for n in counts])
+        width = max(1, AT_ONCE // self.means.size)
+        found = np.empty((len(near), self.model.size))
+        for first in range(0, counts.max(), width):
+            noise = generator.normal(size=(*self.means.shape, width))
+            now = (turns >= first) & (turns < first + width)
+            draws = self.conditional.factors.draws(noise)
+            found[now] = draws[near[now], :, turns[now] - first]
+        return found / np.sqrt(self._gaussian_variances)[near]
 
     def draws_at_centre(
         self, generator: np.random.Generator, count: int
@@ -112,7 +130,7 @@ class Inference:
         place = int(np.argmax(self.conditional.log_density + self.corrections.evidence))
         factors = factorise(self.conditional.precision.take(np.array([place])))
         noise = generator.normal(size=(1, self.model.size, count))
-        wider = self._widths[place]
+        wider = np.sqrt(self.variances / self._gaussian_variances)[place]
         field = self.means[place] + wider * factors.draws(noise)[0].T
         scale = factors.log_determinant[0] / 2 - np.log(wider).sum()
         density = scale - 0.5 * (noise[0] ** 2 + np.log(2 * np.pi)).sum(0)

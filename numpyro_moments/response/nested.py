@@ -29,8 +29,9 @@ class Nested(parts.NestedPosterior):
 
         Returns:
             Arrays [n, ...] by latent site on their supports, as NumPyro's ``Predictive``
-            takes for its ``posterior_samples``. Hyperparameters are points of the grid,
-            the field is Gaussian given each, with its corrected mean.
+            takes for its ``posterior_samples``. Each element has its marginal's
+            distribution; hyperparameters lie between the points of the grid, and the field
+            has the correlations of a point near them.
 
         Raises:
             ValueError: if ``n`` is not a positive number.

@@ -32,9 +32,9 @@ class Nested(parts.NestedPosterior):
 
         Returns:
             Tensors [n, ...] by latent site, on the sites' supports: what
-            ``pyro.infer.Predictive(model, posterior_samples=...)`` takes. Hyperparameters
-            are points of the grid, the field is Gaussian given each, with its corrected
-            mean.
+            ``pyro.infer.Predictive(model, posterior_samples=...)`` takes. Each
+            element has its marginal's distribution; hyperparameters lie between the points
+            of the grid, and the field has the correlations of a point near them.
 
         Raises:
             ValueError: if ``n`` is not a positive number.

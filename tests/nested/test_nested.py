@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 from scipy.special import gammaln, logsumexp
-from scipy.stats import norm
+from scipy.stats import kstest, norm, spearmanr
 
 from moment_calculus import UnsupportedMoments
 from tests.checks.marks import IN_PYRO
@@ -143,6 +143,13 @@ def test_draws_and_criticism(host):
         marginal = posterior.marginal(name)
         error = marginal.standard_deviation / np.sqrt(4000)
         assert (np.abs(draws[name].mean(0) - marginal.mean) < 4.5 * error).all()
+        uniform = marginal.cdf(draws[name]).reshape(4000, -1)
+        assert (kstest(uniform, "uniform", axis=0).pvalue > 1e-4).all()
+    assert len(np.unique(draws["spread"])) > 2000  # between the points of the grid
+    distances = np.abs(draws["effect"] - draws["mean"][:, None])
+    ranks = [spearmanr(draws["spread"], column)[0] for column in distances.T]
+    by_importance = [0.69, 0.63, 0.67, 0.64, 0.66, 0.65, 0.66, 0.66]  # 4e6 draws of the prior
+    np.testing.assert_allclose(ranks, by_importance, atol=0.04)
     data_of_arviz = host.package.to_inference_data(model, posterior, *data, num_samples=50)
     assert arviz.loo(data_of_arviz).n_data_points == 8
     assert "log evidence" in posterior.summary()

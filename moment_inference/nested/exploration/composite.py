@@ -21,7 +21,7 @@ from scipy.special import logsumexp
 from moment_inference.nested.exploration.extent import DEPTH, Extent
 from moment_inference.nested.exploration.lattice import tail
 from moment_inference.nested.exploration.mode import Evaluate, finite
-from moment_inference.nested.exploration.surface import SHALLOW, compressed, find_hills
+from moment_inference.nested.exploration.surface import Cells, compressed, find_hills
 
 FRACTIONS = np.array([-1.0, -0.75, -0.5, -0.25, 0.25, 0.5, 0.75, 1.0])  # of the reach
 BEYOND = 1.12  # of the reach at DEPTH: 10 nats of a Gaussian
@@ -183,26 +183,26 @@ class CompositeSurface:
         return float(np.max(self.values)) + ABOVE
 
     @cached_property
-    def _table(self) -> tuple[np.ndarray, np.ndarray, float]:
-        """A lattice [n, h] over the box, the fit on it, and the log volume of its cells."""
+    def cells(self) -> Cells:
+        """A lattice over the box, and the fit on it."""
         count = LEVELS[len(self.origin)]
         levels = [np.linspace(-left, right, count) for left, right in self.design.reach]
         mesh = np.meshgrid(*levels, indexing="ij")
         coordinates = np.stack([part.ravel() for part in mesh], axis=1)
-        spacings = self.design.reach.sum(axis=1) / (count - 1)
-        log_cell = np.sum(np.log(spacings)) + np.linalg.slogdet(self.axes)[1]
-        return coordinates, self._fit(coordinates), float(log_cell)
+        widths = self.design.reach.sum(axis=1) / (count - 1)
+        return Cells(coordinates, self._fit(coordinates), widths)
 
     @property
     def log_evidence(self) -> float:
         """The log integral of the fit."""
-        return float(logsumexp(self._table[1])) + self._table[2]
+        log_cell = np.log(self.cells.widths).sum() + np.linalg.slogdet(self.axes)[1]
+        return float(logsumexp(self.cells.values) + log_cell)
 
     @property
     def spacing_error(self) -> float:
         """What the triples change, what stays at the cube's corners, the share that is cut."""
         factors, rest = self._triples
-        coordinates, values, _ = self._table
+        coordinates, values, _ = self.cells
         total = logsumexp(values)
         without = logsumexp(values - _triple_products(_bounded(coordinates)) @ factors)
         cut = np.exp(values[values >= self._ceiling] - total).sum()
@@ -212,7 +212,8 @@ class CompositeSurface:
     def edges(self) -> np.ndarray:
         """Shares of the mass [h, 2] beyond the first and the last level, if it falls as before."""
         size = len(self.origin)
-        mass = np.exp(self._table[1] - logsumexp(self._table[1])).reshape((LEVELS[size],) * size)
+        mass = np.exp(self.cells.values - logsumexp(self.cells.values))
+        mass = mass.reshape((LEVELS[size],) * size)
         sums = [mass.sum(axis=tuple(np.delete(np.arange(size), axis))) for axis in range(size)]
         return np.array([[tail(part), tail(part[::-1])] for part in sums])
 
@@ -224,7 +225,7 @@ class CompositeSurface:
     @cached_property
     def weights(self) -> np.ndarray:
         """Shares [g]: the mass nearest to each point, tilted to the mean and covariance."""
-        coordinates, values, _ = self._table
+        coordinates, values, _ = self.cells
         counts = values > values.max() - NEGLIGIBLE
         mass = np.exp(values[counts] - logsumexp(values[counts]))
         points = self.design.coordinates
@@ -241,11 +242,6 @@ class CompositeSurface:
             peaks = places[find_hills(spline(places))]
             found.append(np.outer(peaks, np.eye(len(self.origin))[axis]))
         return max(found, key=len)
-
-    def support(self) -> np.ndarray:
-        """Return coordinates [n, h] where the density is."""
-        coordinates, values, _ = self._table
-        return coordinates[values > values.max() - SHALLOW]
 
 
 def _filled(drops: np.ndarray) -> np.ndarray:

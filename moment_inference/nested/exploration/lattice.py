@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 
 from moment_inference.nested.exploration.extent import DEPTH, Extent
 from moment_inference.nested.exploration.mode import Evaluate, finite
-from moment_inference.nested.exploration.surface import SHALLOW, compressed, find_hills
+from moment_inference.nested.exploration.surface import Cells, compressed, find_hills
 
 COUNTS = {1: 41, 2: 11}  # points an axis
 SPACING, LEAST, MOST = 1.1, 9, 17  # of three hyperparameters: standard deviations, points an axis
@@ -55,10 +55,14 @@ class Lattice:
         return self.origin + self.coordinates @ self.axes.T
 
     @property
+    def spacings(self) -> np.ndarray:
+        """How far levels [h] are apart."""
+        return np.array([level[1] - level[0] for level in self.levels])
+
+    @property
     def log_cell(self) -> float:
         """The log volume of a cell, in theta."""
-        spacings = [level[1] - level[0] for level in self.levels]
-        return float(np.sum(np.log(spacings)) + np.linalg.slogdet(self.axes)[1])
+        return float(np.log(self.spacings).sum() + np.linalg.slogdet(self.axes)[1])
 
     def spread(self, values: np.ndarray, missing: float) -> np.ndarray:
         """Return values [g] on all nodes."""
@@ -226,33 +230,29 @@ class LatticeSurface:
         return np.where(inside, values, -np.inf)
 
     @cached_property
-    def _table(self) -> tuple[np.ndarray, np.ndarray, float]:
-        """A fine lattice [n, h], log densities on it, and the log volume of its cells."""
+    def cells(self) -> Cells:
+        """A fine lattice and log densities on it."""
         count = FINE[len(self.origin)]
         levels = [np.linspace(level[0], level[-1], count) for level in self.lattice.levels]
-        fine = Lattice(self.origin, self.axes, levels, np.arange(count ** len(levels)))
+        fine = replace(self.lattice, levels=levels, index=np.arange(count ** len(levels)))
         drops = self._drops
         for axis, (level, places) in enumerate(zip(self.lattice.levels, levels, strict=True)):
             drops = make_interp_spline(level, drops, k=5, axis=axis)(places)
-        return fine.coordinates, self.best - drops.ravel(), fine.log_cell
+        return Cells(fine.coordinates, self.best - drops.ravel(), fine.spacings)
 
     @property
     def spacing_error(self) -> float:
         """How far the integral of the spline is from the rule's, nats."""
-        _, values, log_cell = self._table
-        return abs(float(logsumexp(values)) + log_cell - self.log_evidence)
+        finer = np.log(self.cells.widths / self.lattice.spacings).sum()
+        total = logsumexp(self.cells.values) + finer - logsumexp(self.values)
+        return abs(float(total))
 
     @cached_property
     def peaks(self) -> np.ndarray:
         """Coordinates [m, h] of the spline's maxima."""
-        coordinates, values, _ = self._table
         size = len(self.origin)
-        return coordinates[find_hills(values.reshape((FINE[size],) * size))]
-
-    def support(self) -> np.ndarray:
-        """Return coordinates [n, h] where the density is."""
-        coordinates, values, _ = self._table
-        return coordinates[values > self.best - SHALLOW]
+        hills = find_hills(self.cells.values.reshape((FINE[size],) * size))
+        return self.cells.coordinates[hills]
 
 
 def tail(masses: np.ndarray) -> float:

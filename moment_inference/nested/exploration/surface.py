@@ -25,6 +25,18 @@ class Table(NamedTuple):
     log_density: np.ndarray
 
 
+class Cells(NamedTuple):
+    """Log densities [n] in the middle of equal cells, at coordinates [n, h]."""
+
+    coordinates: np.ndarray
+    values: np.ndarray
+    widths: np.ndarray  # [h] of a cell, in coordinates
+
+    def support(self) -> np.ndarray:
+        """Return the coordinates [m, h] that cover where the density is."""
+        return self.coordinates[self.values > self.values.max() - SHALLOW]
+
+
 class Surface(Protocol):
     """What values at the points of a design say about the density, in coordinates z [h].
 
@@ -66,8 +78,9 @@ class Surface(Protocol):
             coordinates: [n, h], in standard deviations from the origin along the axes.
         """
 
-    def support(self) -> np.ndarray:
-        """Return coordinates [n, h] that cover where the density is."""
+    @property
+    def cells(self) -> Cells:
+        """Cells that cover the design."""
 
 
 def compressed(drops: np.ndarray) -> np.ndarray:
@@ -86,7 +99,7 @@ def marginal_table(surface: Surface, number: int) -> Table:
     gradient = surface.axes[number]
     scale = np.linalg.norm(gradient)
     rotation = _rotation(gradient / scale)
-    low, high = _box(surface.support() @ rotation)
+    low, high = _box(surface.cells.support() @ rotation)
     along = np.linspace(low[0], high[0], TABLE_POINTS[size])
     across, cell = _across(low[1:], high[1:], SLICE_POINTS[size])
     values = np.concatenate(

@@ -69,8 +69,8 @@ class ShiftedLogNormal:
         return self.at(ndtri(p))
 
     def taken(self, rows: np.ndarray) -> ShiftedLogNormal:
-        """Return the densities of chosen rows [count, n], each of its column."""
-        columns = np.arange(rows.shape[1])
+        """Return the densities of chosen rows [count, n or 1], each of its column."""
+        columns = np.arange(self.mean.shape[1])
         return ShiftedLogNormal(*(part[rows, columns] for part in self._parts))
 
     def part(self, elements: slice) -> ShiftedLogNormal:
