@@ -67,20 +67,53 @@ def measured(read: Reader) -> str:
     return table([*head, "NUTS in NumPyro"], rows)
 
 
+def chains(read: Reader) -> str:
+    """Moments of NUTS' draws of hyperparameters beside the references."""
+    rows = []
+    for name, found in read("nested").items():
+        parts = found.get("numpyro nuts", {}).get("hyperparameters", {})
+        if not parts:
+            continue
+        moments = [
+            [f"{site} {part[key]:{form}}" for site, part in parts.items()] for key, form in FORMS
+        ]
+        rows.append([name, *map(", ".join, moments)])
+    return table(["model", "means, off by so many sds", "sds beside the references'"], rows)
+
+
+FORMS = (("mean", "+.2f"), ("deviation", ".2f"))
+
+
 def calibrated(read: Reader) -> str:
-    """Ranks of the true spread, and coverage of the evidence's predicted error."""
+    """Ranks of the true spread by each method."""
     found = read("nested_calibration")
-    ranks, evidence = found["ranks"]["numpyro"], found["evidence"]["numpyro"]
-    counts = ", ".join(map(str, ranks["counts"]))
-    gaps = ", ".join(map(str, evidence["gaps of the ELBO"]))
+    titles = {"nested": found["ranks"]["numpyro"], "nested, Pyro": found["ranks"].get("pyro")}
+    parts = titles | found.get("fits", {}).get("numpyro", {})
     rows = [
-        ["true spreads in ten cells of equal posterior mass", counts],
-        ["p of a χ² test that they are uniform", f"{ranks['p']:.3f}"],
-        ["evidence within its predicted error", f"{evidence['covered']} of {evidence['of']}"],
-        ["largest error of the evidence, nats", f"{evidence['largest error']:.4f}"],
-        ["median of the predicted error, nats", f"{evidence['median predicted error']:.4f}"],
+        [name, ", ".join(map(str, part["counts"])), p_value(part["p"])]
+        for name, part in parts.items()
+        if isinstance(part, dict)
+    ]
+    return table(
+        ["method", "true spreads in ten cells of equal posterior mass", "χ² test: p"], rows
+    )
+
+
+def p_value(value: float) -> str:
+    """Of a test."""
+    return f"{value:.3f}" if value >= 0.001 else f"{value:.0e}"
+
+
+def evidence(read: Reader) -> str:
+    """Coverage of the evidence's predicted error."""
+    found = read("nested_calibration")["evidence"]["numpyro"]
+    gaps = ", ".join(map(str, found["gaps of the ELBO"]))
+    rows = [
+        ["evidence within its predicted error", f"{found['covered']} of {found['of']}"],
+        ["largest error of the evidence, nats", f"{found['largest error']:.4f}"],
+        ["median of the predicted error, nats", f"{found['median predicted error']:.4f}"],
         ["gap of the ELBO, nats: least, median, most", gaps],
-        ["worst prediction of a gap, relative", f"{evidence['worst prediction of a gap']:.3f}"],
+        ["worst prediction of a gap, relative", f"{found['worst prediction of a gap']:.3f}"],
     ]
     return table(["quantity", "value"], rows)
 
@@ -89,5 +122,7 @@ TABLES: dict[str, Callable[[Reader], str]] = {
     "nested, references": references,
     "nested, skewness": skewness,
     "nested, measured": measured,
+    "nested, chains": chains,
     "nested, calibrated": calibrated,
+    "nested, evidence": evidence,
 }
