@@ -18,6 +18,7 @@ import experiments_covariance
 import experiments_dependence
 import experiments_joint
 import experiments_nested
+import experiments_nested_peers
 import experiments_peers
 import experiments_pruning
 import experiments_vbp
@@ -28,7 +29,7 @@ from scipy.stats import chisquare
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "experiments"
 OWN = ("dropout", "tridiagonal", "vbp", "nuts", "on_gpu", "pruning", "dependence", "covariances")
-OWN += ("held_draws", "nested")
+OWN += ("held_draws", "nested", "nested_peers")
 PAGES = (
     *(FOLDER / f"{name}.md" for name in (*OWN, "backward_covariance", "convolutional_nets")),
     *(DOCS / f"{name}.md" for name in ("accuracy", "benchmarks", "coming_from", "index", "maths")),
@@ -277,7 +278,7 @@ TABLES = {
 }
 _OTHERS = experiments_accuracy, experiments_attacks, experiments_convolutional
 _OTHERS += experiments_covariance, experiments_dependence, experiments_joint, experiments_nested
-_OTHERS += experiments_peers, experiments_pruning, experiments_vbp
+_OTHERS += experiments_nested_peers, experiments_peers, experiments_pruning, experiments_vbp
 for _title, _make in (row for module in _OTHERS for row in module.TABLES.items()):
     TABLES[_title] = lambda make=_make: make(lambda name: read(name))
 
