@@ -128,6 +128,20 @@ def test_a_curved_ridge_has_one_mode():
     assert not explore(narrow, np.array([4.0, -5.0])).has_two_modes
 
 
+@pytest.mark.parametrize(("bend", "slope"), [(2, 1), (2, 2), (4, 2)])
+def test_a_ridge_is_followed_to_its_end(bend, slope):
+    """A half-normal scale whose logarithm goes off along a line that its mode does not show."""
+
+    def evaluate(points):
+        scale, other = points.T
+        turned = slope * np.logaddexp(0, -bend * (scale + 1)) / bend
+        return scale - 0.5 * np.exp(2 * scale) - 0.5 * ((other - turned) / 0.2) ** 2
+
+    grid = explore(evaluate, np.zeros(2))
+    assert abs(grid.log_evidence - np.log(0.2 * np.pi)) < 2e-3
+    assert grid.edge_mass < 2e-4
+
+
 def test_heavy_tails_are_part_of_the_error():
     def student(points):
         return -2 * np.log1p(points[:, 0] ** 2 / 3)
