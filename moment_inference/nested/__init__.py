@@ -8,12 +8,12 @@ from moment_inference.nested.given.predictors import (
     with_predictor,
 )
 from moment_inference.nested.given.selection import Latent
-from moment_inference.nested.given.values import Values, size_of, split
+from moment_inference.nested.given.values import Values, is_linear, size_of
 from moment_inference.nested.inference import Inference
 from moment_inference.nested.marginals import Transform
 from moment_inference.nested.marginals.stacked import mixed_elements
 from moment_inference.nested.posterior import NestedPosterior
 
 __all__ = ["PROPAGATION", "Inference", "Latent", "NestedPosterior", "Transform", "Values"]
-__all__ += ["independent", "mixed_elements", "predictor_of", "size_of", "split", "value_at"]
-__all__ += ["with_predictor"]
+__all__ += ["independent", "mixed_elements", "is_linear", "predictor_of", "size_of"]
+__all__ += ["value_at", "with_predictor"]

@@ -13,6 +13,7 @@ from moment_inference.errors import unknown_site
 from moment_inference.nested.given.selection import Latent, NestedHost
 from moment_inference.nested.inference import DOUBTFUL, Inference
 from moment_inference.nested.marginals import Marginal, MixtureMarginal, TableMarginal
+from moment_inference.nested.marginals.linear import Moments, linear_moments
 from moment_inference.nested.marginals.stacked import StackedMarginal
 
 ROWS = 12  # of a site in a summary
@@ -89,9 +90,29 @@ class NestedPosterior:
 
     def _mixture(self, site: str, latent: Latent) -> Marginal:
         part, found = self._parts[site], self._inference
-        shaped = lambda array: array[:, part].reshape(-1, *latent.shape)  # noqa: E731
-        moments = shaped(found.means), shaped(found.variances), shaped(found.corrections.third)
-        return MixtureMarginal(found.weights, *moments)
+        trial = np.random.default_rng(0).normal(size=(1, latent.size))
+        value = self._host.values((site,), trial)[site].reshape(1, -1)
+        if np.array_equal(value, trial):
+            moments = (
+                found.means[:, part],
+                found.variances[:, part],
+                found.corrections.third[:, part],
+            )
+        else:
+            moments = self._linear_moments(site, part)
+        return MixtureMarginal(
+            found.weights, *(each.reshape(-1, *latent.shape) for each in moments)
+        )
+
+    def _linear_moments(self, site: str, part: slice) -> Moments:
+        """Return the moments of a site that is a linear function of its part of the field."""
+        found, size = self._inference, part.stop - part.start
+        points = np.concatenate([np.zeros((1, size)), np.eye(size)])
+        values = self._host.values((site,), points)[site].reshape(1 + size, -1)
+        matrix = np.zeros((values.shape[1], found.model.size))
+        matrix[:, part] = (values[1:] - values[0]).T
+        given = found.model, found.conditional, found.corrections
+        return linear_moments(*given, matrix, values[0])
 
     def unconstrained_moments(self, site: str) -> tuple[np.ndarray, np.ndarray]:
         """Return means and standard deviations of a site's unconstrained coordinates."""

@@ -55,7 +55,8 @@ class NestedModel:
     @cached_property
     def latent(self) -> dict[str, nested.Latent]:
         """Return the latent sites."""
-        return {name: _latent(site) for name, site in self.sites.items() if is_latent(site)}
+        with self.precision():
+            return {name: _latent(site) for name, site in self.sites.items() if is_latent(site)}
 
     def transform(self, name: str) -> nested.Transform:
         """Return the function from the unconstrained space to a site's support, elementwise."""
@@ -90,11 +91,11 @@ class NestedModel:
 
 def _latent(site: dict) -> nested.Latent:
     support, shape = site["fn"].support, jnp.shape(site["value"])
-    size = int(np.prod(biject_to(support).inverse_shape(shape)))
-    inner = getattr(support, "base_constraint", support)
-    return nested.Latent(
-        shape, size, inner is constraints.real or support is constraints.real_vector
-    )
+    transform = biject_to(support)
+    unconstrained = transform.inverse_shape(shape)
+    size = int(np.prod(unconstrained))
+    is_real = getattr(support, "base_constraint", support) is constraints.real
+    return nested.Latent(shape, size, is_real or nested.is_linear(transform, unconstrained))
 
 
 class _Field:
@@ -220,11 +221,12 @@ class ConditionalModel:
     def _quadratic(self, theta: jax.Array, x: jax.Array) -> jax.Array:
         densities = self._densities(theta, x)
         left_out = (*self.hyperparameters, *self.likelihoods)
-        return sum((d for name, d in densities.items() if name not in left_out), jnp.zeros(()))
+        kept = [density for name, density in densities.items() if name not in left_out]
+        return sum([*kept, *self.values.field_log_jacobians(x)], jnp.zeros(()))
 
     def _observations(self, theta: jax.Array, x: jax.Array) -> list[Observation]:
         events = {name: self.sites[name]["fn"].event_dim for name in self.field}
-        guide = _Field(nested.split(x, self.values.field), events)
+        guide = _Field(self.values.of_field(x), events)
         model = handlers.condition(self.model, data=self.values.constrained(theta))
         call: Any = model, guide, self.args, self.kwargs, {}, jax.random.key(0), nested.PROPAGATION
         with warnings.catch_warnings():

@@ -16,7 +16,7 @@ import pyro.distributions as dist
 import torch
 from pyro import poutine
 from pyro.poutine.util import prune_subsample_sites
-from torch.distributions import biject_to, constraints
+from torch.distributions import biject_to
 
 from moment_inference import nested
 from pyro_moments._host import tree_leaves, tree_map
@@ -91,11 +91,10 @@ def _computed(function: Callable, device: torch.device, x: np.ndarray) -> np.nda
 
 def _latent(site: Any) -> nested.Latent:
     support, shape = site["fn"].support, tuple(site["value"].shape)
-    inner = support
-    while isinstance(inner, constraints.independent):
-        inner = inner.base_constraint
-    size = math.prod(biject_to(support).inverse_shape(shape))
-    return nested.Latent(shape, size, isinstance(inner, type(constraints.real)))
+    transform, device = biject_to(support), site["value"].device
+    unconstrained = transform.inverse_shape(shape)
+    is_linear = nested.is_linear(partial(_computed, transform, device), unconstrained)
+    return nested.Latent(shape, math.prod(unconstrained), is_linear)
 
 
 class _Field:
@@ -231,7 +230,8 @@ class ConditionalModel:
     def _quadratic(self, theta: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         densities = self._densities(theta, x)
         left_out = (*self.hyperparameters, *self.likelihoods)
-        return sum((d for name, d in densities.items() if name not in left_out), 0 * x.sum())
+        kept = [density for name, density in densities.items() if name not in left_out]
+        return sum([*kept, *self.values.field_log_jacobians(x)], 0 * x.sum())
 
     def _zeros(self, theta: np.ndarray) -> torch.Tensor:
         return torch.zeros(len(theta), self.size, requires_grad=True, device=self.device)
@@ -245,7 +245,7 @@ class ConditionalModel:
     def _run(self, theta: torch.Tensor, x: torch.Tensor) -> list[Observation]:
         """Return the observations of a run with moments at one point and means of the field."""
         events = {name: self.sites[name]["fn"].event_dim for name in self.field}
-        guide = _Field(nested.split(x, self.values.field), events)
+        guide = _Field(self.values.of_field(x), events)
         model = poutine.condition(self.model, data=self.values.constrained(theta))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of covariances, which nobody reads here

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,7 +24,7 @@ class Latent:
 
     shape: tuple[int, ...]  # on its support
     size: int  # number of elements on the unconstrained space
-    is_real: bool  # whether any real number is a value
+    is_real: bool  # whether it is a linear function of any real numbers
 
 
 class NestedHost(Protocol):
@@ -67,21 +67,9 @@ def select(host: NestedHost, over: Collection[str] | None) -> Selection:
     """
     names = _real_and_others(host, over)
     trial = _Trial(host, *names)
-    chosen = trial.others
-    if over is None:
-        chosen = (*chosen, *trial.that_change_precisions())
-        chosen = (*chosen, *trial.that_change_slopes(chosen))
-    else:
-        chosen = tuple(over)
+    chosen = trial.chosen() if over is None else tuple(over)
     _check_size(host, chosen)
     field = tuple(name for name in host.latent if name not in chosen)
-    if not field:
-        raise UnsupportedMoments(
-            f"all latent sites are hyperparameters ({', '.join(map(repr, chosen))}), and none is "
-            "left for a Gaussian field",
-            sites=chosen,
-            remedy=f"use {FIT}",
-        )
     return trial.checked(chosen, field)
 
 
@@ -108,11 +96,6 @@ def _real_and_others(
 def _check_size(host: NestedHost, chosen: Sequence[str]) -> None:
     size = sum(host.latent[name].size for name in chosen)
     listed = ", ".join(f"'{name}' ({host.latent[name].size})" for name in chosen)
-    if size == 0:
-        raise UnsupportedMoments(
-            "the model has no hyperparameters: no site sets a scale, a correlation or a shape",
-            remedy=f"name some in over=, or use {FIT}",
-        )
     if size > MOST:
         raise UnsupportedMoments(
             f"a grid takes at most {MOST} hyperparameters, and these are {size}: {listed}",
@@ -145,27 +128,75 @@ class _Trial:
         densities = self.model.densities(np.repeat(self.theta, 5, 0), points)
         return {name for name, values in densities.items() if _is_bent(values)}
 
-    def that_change_precisions(self) -> list[str]:
-        """Return the real numbers without which, if fixed, more densities are not quadratic."""
-        kept = self._numbers()
-        left = self.not_quadratic(kept)
-        for name in reversed(kept):
+    def chosen(self) -> tuple[str, ...]:
+        """Return the hyperparameters by default.
+
+        They are the sites that are no real numbers, the real numbers without which, if fixed, more
+        densities are not quadratic, and those on which the slopes of predictors depend. Observed
+        sites with one predictor may have any density.
+        """
+        bent = sorted(self.not_quadratic() - self.host.latent.keys())
+        bending, free = [], set[str]()
+        if bent and (found := self._bending(bent)) is not None:
+            bending, free = found, {*bent}
+        elif bent:
+            each = {name: self._bending([name]) for name in bent}
+            free = {name for name, found in each.items() if found is not None}
+            bending = [
+                n for n in self._numbers() if any(n in (found or ()) for found in each.values())
+            ]
+        kept = self._that_change_densities(free)
+        rest = [name for name in bending if name not in kept]
+        left = sorted(self.not_quadratic(kept) - free - self.host.latent.keys())
+        return (*self.others, *kept, *rest, *self._that_part_predictors(left, [*kept, *rest]))
+
+    def _that_change_densities(self, free: Collection[str]) -> list[str]:
+        """Return the numbers without which, if fixed, more densities are not quadratic."""
+        return self._needed(self._numbers(), lambda fixed: self.not_quadratic(fixed) - free)
+
+    def _that_part_predictors(self, likelihoods: Sequence[str], fixed: Sequence[str]) -> list[str]:
+        """Return the further numbers that are fixed where each observation has one predictor."""
+        if not likelihoods or self._bending(likelihoods, fixed) is not None:
+            return []
+        further = [name for name in self._numbers() if name not in fixed]
+        self._model(likelihoods, [*fixed, *further]).predictors(*self._centre([*fixed, *further]))
+        return self._needed(
+            further, lambda some: self._bending(likelihoods, [*fixed, *some]) is not None
+        )
+
+    def _needed(self, names: list[str], tell: Callable[[list[str]], object]) -> list[str]:
+        """Return the names that are left if those go that change nothing of what is told."""
+        kept, wanted = names, tell(names)
+        for name in reversed(names):
             others = [other for other in kept if other != name]
-            if self.not_quadratic(others) == left:
+            if tell(others) == wanted:
                 kept = others
         return kept
 
-    def that_change_slopes(self, chosen: Sequence[str]) -> list[str]:
-        """Return the other real numbers on which slopes of predictors depend."""
-        fixed = [name for name in chosen if name in self.parts]
-        likelihoods = sorted(self.not_quadratic(fixed) - self.host.latent.keys())
-        if not likelihoods:
-            return []
-        model = self.host.given(self.others, self.real, likelihoods)
-        return [name for name in self._numbers() if name not in chosen and self._bends(model, name)]
-
     def _numbers(self) -> list[str]:
         return [name for name in self.real if self.host.latent[name].size == 1]
+
+    def _model(self, likelihoods: Sequence[str], fixed: Sequence[str]) -> ConditionalModel:
+        free = [name for name in self.real if name not in fixed]
+        return self.host.given((*self.others, *fixed), free, likelihoods)
+
+    def _centre(self, fixed: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Return a point, and values of the field where more sites are fixed."""
+        at = [self.centre[self.parts[name]] for name in fixed]
+        rest = [self.centre[self.parts[name]] for name in self.real if name not in fixed]
+        theta = np.concatenate([self.theta[0], *at])
+        return theta[None], np.concatenate([np.zeros(0), *rest])[None]
+
+    def _bending(self, likelihoods: Sequence[str], fixed: Sequence[str] = ()) -> list[str] | None:
+        """Return the numbers on which slopes of predictors depend; None if one has several."""
+        model = self._model(likelihoods, fixed)
+        try:
+            model.predictors(*self._centre(fixed))
+        except UnsupportedMoments:
+            return None
+        if fixed:
+            return []
+        return [name for name in self._numbers() if self._bends(model, name)]
 
     def _bends(self, model: ConditionalModel, name: str) -> bool:
         """Return whether predictors are not linear along a site and the others."""

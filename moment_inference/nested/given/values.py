@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
+import numpy as np
+
+LINEAR = 1e-9  # difference of linear functions, relative
 Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """Where the sites are in two vectors: hyperparameters on the unconstrained space, and field."""
+    """Where the sites are in two vectors, of hyperparameters and of the field, unconstrained."""
 
     transforms: Mapping[str, Any]  # of the hyperparameters, to their supports
-    supported: Shapes  # of the hyperparameters, on their supports
-    field: Shapes  # of the other sites
+    linear: Mapping[str, Any]  # of the field, to its supports
+    unconstrained: Shapes  # of the hyperparameters
+    field: Shapes  # of the other sites, unconstrained
 
     @classmethod
     def of(
@@ -28,20 +31,20 @@ class Values:
         bijection: Callable[[Any], Any],  # from the unconstrained space to a support
     ) -> Values:
         """Return where the sites of a run of a model are."""
-        transforms = {name: bijection(sites[name]["fn"].support) for name in hyperparameters}
-        shapes = ({n: tuple(sites[n]["value"].shape) for n in part} for part in (transforms, field))
-        return cls(transforms, *shapes)
+        parts = [
+            {name: bijection(sites[name]["fn"].support) for name in names}
+            for names in (hyperparameters, field)
+        ]
+        shapes = (
+            {name: tuple(one.inverse_shape(sites[name]["value"].shape)) for name, one in p.items()}
+            for p in parts
+        )
+        return cls(*parts, *shapes)
 
     @property
     def size(self) -> int:
         """Return the number of coordinates of the field."""
         return size_of(self.field)
-
-    @cached_property
-    def unconstrained(self) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of the hyperparameters on the unconstrained space."""
-        pairs = self.transforms.items()
-        return {name: tuple(one.inverse_shape(self.supported[name])) for name, one in pairs}
 
     def constrained(self, theta: Any) -> dict[str, Any]:
         """Return the hyperparameters of one point [h] on their supports."""
@@ -50,12 +53,34 @@ class Values:
 
     def at(self, theta: Any, x: Any) -> dict[str, Any]:
         """Return the values of all latent sites at one point [h] and a field [d]."""
-        return {**self.constrained(theta), **split(x, self.field)}
+        return {**self.constrained(theta), **self.of_field(x)}
+
+    def of_field(self, x: Any) -> dict[str, Any]:
+        """Return the sites of a field [d] on their supports."""
+        return {name: self.linear[name](part) for name, part in split(x, self.field).items()}
 
     def log_jacobians(self, theta: Any) -> list[Any]:
-        """Return the sums of the log Jacobians of all transforms at one point [h]."""
-        pairs = [(self.transforms[n], p) for n, p in split(theta, self.unconstrained).items()]
-        return [one.log_abs_det_jacobian(part, one(part)).sum() for one, part in pairs]
+        """Return the sums of the log Jacobians of the hyperparameters' transforms."""
+        return _log_jacobians(self.transforms, split(theta, self.unconstrained))
+
+    def field_log_jacobians(self, x: Any) -> list[Any]:
+        """Return the same of the field, which do not depend on its values [d]."""
+        return _log_jacobians(self.linear, split(x, self.field))
+
+
+def _log_jacobians(transforms: Mapping[str, Any], parts: Mapping[str, Any]) -> list[Any]:
+    pairs = [(transforms[name], part) for name, part in parts.items()]
+    return [one.log_abs_det_jacobian(part, one(part)).sum() for one, part in pairs]
+
+
+def is_linear(transform: Callable[[np.ndarray], np.ndarray], shape: tuple[int, ...]) -> bool:
+    """Return whether a transform of arrays of a shape is linear, but for a constant."""
+    zero = np.zeros(shape)
+    one, other = np.random.default_rng(0).normal(size=(2, *shape))
+    at = [np.asarray(transform(each)) for each in (zero, one, other, one - 3 * other)]
+    scale = 1 + max(np.abs(each).max(initial=0) for each in at)
+    difference = at[3] - at[1] + 3 * (at[2] - at[0])
+    return bool(np.abs(difference).max(initial=0) < LINEAR * scale)
 
 
 def size_of(shapes: Shapes) -> int:
