@@ -15,5 +15,5 @@ from moment_inference.nested.marginals.stacked import mixed_elements
 from moment_inference.nested.posterior import NestedPosterior
 
 __all__ = ["PROPAGATION", "Inference", "Latent", "NestedPosterior", "Transform", "Values"]
-__all__ += ["independent", "mixed_elements", "is_linear", "predictor_of", "size_of"]
+__all__ += ["independent", "is_linear", "mixed_elements", "predictor_of", "size_of"]
 __all__ += ["value_at", "with_predictor"]

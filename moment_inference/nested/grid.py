@@ -12,7 +12,8 @@ from scipy.spatial import cKDTree
 from moment_inference.nested.exploration.composite import Composite, build_composite
 from moment_inference.nested.exploration.extent import DEPTH, Extent, find_extent
 from moment_inference.nested.exploration.lattice import Lattice, build_lattice
-from moment_inference.nested.exploration.mode import Evaluate, find_mode
+from moment_inference.nested.exploration.mode import Evaluate, find_mode, finite
+from moment_inference.nested.exploration.single import SinglePoint
 from moment_inference.nested.exploration.surface import Surface, Table, marginal_table
 
 MOST = 5  # hyperparameters
@@ -35,7 +36,7 @@ class Grid:
     points: np.ndarray
     log_density: np.ndarray
     extent: Extent
-    design: Lattice | Composite
+    design: Lattice | Composite | SinglePoint
     false_peaks: int = 0
 
     @cached_property
@@ -104,7 +105,7 @@ class Grid:
 
 
 def explore(evaluate: Evaluate, start: np.ndarray, refine: bool = True) -> Grid:
-    """Lay a grid over a log density of one to five hyperparameters.
+    """Lay a grid over a log density of up to five hyperparameters.
 
     ``evaluate`` takes points [g, h] to log densities [g], unnormalised, not finite where it fails;
     it is called with many points at once. ``start`` [h] is where the search for the mode begins.
@@ -112,18 +113,28 @@ def explore(evaluate: Evaluate, start: np.ndarray, refine: bool = True) -> Grid:
     its best, two have 11 by 11 along the eigenvectors of the Hessian at the mode, more a central
     composite design of 45, 73 or 113; the grid grows where its edge has mass. With ``refine``
     three, whose composite design predicts an error of the log evidence above .02, have a lattice
-    of some hundreds. Raises NoMode where the density has no maximum, ValueError where it is finite
-    nowhere near the start.
+    of some hundreds; none have one point. Raises NoMode where the density has no maximum,
+    ValueError where it is finite nowhere near the start.
     """
     start = np.atleast_1d(np.asarray(start, dtype=float))
-    if not 1 <= len(start) <= MOST:
-        raise ValueError(f"a grid has 1 to {MOST} hyperparameters, not {len(start)}")
+    if len(start) > MOST:
+        raise ValueError(f"a grid has 1 to {MOST} hyperparameters or none, not {len(start)}")
+    if not len(start):
+        return _single(evaluate)
     extent = find_extent(evaluate, start)
     build = build_lattice if len(start) < 3 else build_composite
     grid = _built(build, evaluate, extent)
     if refine and len(start) == 3 and grid.evidence_error > ROUGH:
         grid = _built(build_lattice, evaluate, extent)
     return replace(grid, false_peaks=_false_peaks(evaluate, grid))
+
+
+def _single(evaluate: Evaluate) -> Grid:
+    """Return the grid of no hyperparameters, which is one point."""
+    design, (value,) = SinglePoint(), finite(evaluate, SinglePoint().points)
+    if not np.isfinite(value):
+        raise ValueError("the log density of the model is not finite")
+    return Grid(design.points, np.array([value]), design.extent(value), design)
 
 
 def _built(build: Callable, evaluate: Evaluate, extent: Extent) -> Grid:

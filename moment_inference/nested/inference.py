@@ -12,8 +12,9 @@ from moment_calculus import UnsupportedMoments
 from moment_inference.nested.conditional import Conditional, Conditioning, Start
 from moment_inference.nested.cumulant import Corrections, corrections
 from moment_inference.nested.exploration.draws import nearest_points, surface_draws
-from moment_inference.nested.exploration.mode import NoMode
+from moment_inference.nested.exploration.mode import NoMode, finite
 from moment_inference.nested.factors import factorise
+from moment_inference.nested.fieldless import WithoutField, without_corrections
 from moment_inference.nested.given.host import ConditionalModel
 from moment_inference.nested.given.selection import FIT, NestedHost, Selection, select
 from moment_inference.nested.grid import Grid, explore
@@ -24,6 +25,7 @@ LARGE_CUMULANT = 0.2  # nats; its error is a quarter, as much as the evidence ma
 FEW_NODES = 500  # of quadrature: no slower than a step of the search for the Gaussian
 DOUBTFUL = 0.5  # nats of a correction's error beyond which it is no basis
 AT_ONCE = 5_000_000  # normal numbers
+FAR = 25.0  # unconstrained, of a start: the log of 1e11
 DEPTH = 8.0  # nats below the best density; what lies deeper counts as zero
 
 
@@ -44,10 +46,12 @@ class Inference:
         """Explore the hyperparameters by the ELBO, and correct it where it counts."""
         selection = select(host, over)
         model = host.given(selection.hyperparameters, selection.field, selection.likelihoods)
-        start = np.zeros(sum(host.latent[name].size for name in selection.hyperparameters))
-        search = _Search(Conditioning(model, start))
+        candidates = starts(model.prior_quartiles())
+        search = _Search(
+            WithoutField(model) if not model.size else Conditioning(model, candidates[0])
+        )
         try:
-            uncorrected = explore(search.evaluate, start)
+            uncorrected = explore(search.evaluate, search.best_of(candidates))
         except NoMode as error:
             raise no_mode(selection, str(error)) from None
         counts = uncorrected.log_density > uncorrected.log_density.max() - DEPTH
@@ -145,6 +149,8 @@ def corrected_field(
     Elsewhere, and where quadrature fails, they are those of the second cumulant, whose pairs of
     observations take longer than the nodes when there are many.
     """
+    if not model.size:
+        return without_corrections(conditional)
     structure = structure_of(conditional.precision.pattern)
     count = conditional.predictor.shape[1]
     nodes = np.inf if structure is None or not count else node_count(structure)
@@ -160,7 +166,7 @@ def corrected_field(
 class _Search:
     """Conditional Gaussians at points, each from where it was before, or from the best point."""
 
-    def __init__(self, conditioning: Conditioning) -> None:
+    def __init__(self, conditioning: Conditioning | WithoutField) -> None:
         self.conditioning = conditioning
         self.found = dict[bytes, tuple[np.ndarray, np.ndarray]]()
         self.best = -np.inf
@@ -176,6 +182,11 @@ class _Search:
                 self.best, self.start = found.log_density[place], moments
         return found
 
+    def best_of(self, candidates: np.ndarray) -> np.ndarray:
+        """Return the candidate of the largest density, the first if all fail."""
+        values = finite(self.evaluate, candidates)
+        return candidates[int(np.argmax(values))]
+
     def _start(self, points: np.ndarray) -> Start | None:
         if self.start is None:
             return None
@@ -185,6 +196,15 @@ class _Search:
     def evaluate(self, points: np.ndarray) -> np.ndarray:
         """Return log p(θ) + ELBO(θ) at points."""
         return self.at(points).log_density
+
+
+def starts(quartiles: np.ndarray) -> np.ndarray:
+    """Return points where a search may begin, from quartiles [3, h] of the prior, the median first.
+
+    They are unconstrained, and so is zero, which is a good one where the prior is nearly flat.
+    """
+    quartiles = np.clip(np.nan_to_num(quartiles), -FAR, FAR)
+    return np.stack([quartiles[1], 0 * quartiles[1], quartiles[0], quartiles[2]])
 
 
 def no_mode(selection: Selection, reason: str) -> UnsupportedMoments:

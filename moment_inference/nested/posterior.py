@@ -10,7 +10,7 @@ import numpy as np
 from moment_calculus.predictions.site import central_levels
 from moment_inference.display import aligned
 from moment_inference.errors import unknown_site
-from moment_inference.nested.given.selection import Latent, NestedHost
+from moment_inference.nested.given.selection import Latent, NestedHost, slices_of
 from moment_inference.nested.inference import DOUBTFUL, Inference
 from moment_inference.nested.marginals import Marginal, MixtureMarginal, TableMarginal
 from moment_inference.nested.marginals.linear import Moments, linear_moments
@@ -58,8 +58,7 @@ class NestedPosterior:
         return {**self._places(self.hyperparameters), **self._places(self.field)}
 
     def _places(self, names: Sequence[str]) -> dict[str, slice]:
-        ends = np.cumsum([self._host.latent[name].size for name in names]).tolist()
-        return {name: slice(a, b) for name, a, b in zip(names, [0, *ends[:-1]], ends, strict=True)}
+        return slices_of({name: self._host.latent[name].size for name in names})
 
     def marginal(self, site: str) -> Marginal:
         """The marginal posterior of a latent site, on its support.

@@ -34,6 +34,7 @@ from numpyro_moments.likelihoods.structure import copied, random_leaves, restore
 from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.traces import is_latent, moment_traces
 
+DRAWS = 101  # of a prior, whose quartiles are where searches begin
 BLOCK = 16  # points of the hyperparameters that one program takes
 
 
@@ -133,6 +134,10 @@ class ConditionalModel:
         """Return the number of coordinates of the field."""
         return self.values.size
 
+    def prior_quartiles(self) -> np.ndarray:
+        """Return quartiles of the hyperparameters' priors, unconstrained, given medians, [3, h]."""
+        return self._run("_prior_quartiles", np.zeros((1, 1)))[0]
+
     def densities(self, theta: np.ndarray, x: np.ndarray) -> dict[str, np.ndarray]:
         """Return the log densities of all sites at values [g, d] of the field, [g] each."""
         return self._run("_densities", theta, x)
@@ -193,6 +198,23 @@ class ConditionalModel:
         rest = apart((self.args, self.kwargs))[1]
         parts = self.hyperparameters, self.field, self.likelihoods
         return Programs(ConditionalModel, self.model, rest.leaves, parts)
+
+    def _prior_quartiles(self, _: jax.Array) -> jax.Array:
+        found: dict[str, jax.Array] = {}
+
+        def median(site: dict) -> Any:
+            if site["name"] not in self.hyperparameters or site["type"] != "sample":
+                return None
+            transform = self.values.transforms[site["name"]]
+            quartiles = _quartiles(site, transform, self.values.unconstrained[site["name"]])
+            found[site["name"]] = quartiles.reshape(3, -1)
+            return transform(quartiles[1])
+
+        fields = self.values.of_field(jnp.zeros(self.size))
+        model = handlers.substitute(handlers.seed(self.model, 0), data=fields)
+        model = handlers.substitute(model, substitute_fn=median)
+        handlers.trace(model).get_trace(*self.args, **self.kwargs)
+        return jnp.concatenate([jnp.zeros((3, 0)), *(found[n] for n in self.hyperparameters)], 1)
 
     def _log_prior(self, theta: jax.Array) -> jax.Array:
         densities = self._densities(theta, jnp.zeros(self.size))
@@ -322,6 +344,15 @@ class Observation:
 
     def _weighted(self, found: jax.Array) -> jax.Array:
         return jnp.ravel(jnp.where(self.weights == 0, 0.0, self.weights * found))
+
+
+def _quartiles(site: dict, transform: Any, shape: tuple[int, ...]) -> jax.Array:
+    """Return quartiles of a site's prior, unconstrained, by draws; zeros where it has none."""
+    try:
+        draws = site["fn"].sample(site["kwargs"]["rng_key"], (DRAWS,))
+    except NotImplementedError:  # of improper priors
+        return jnp.zeros((3, *shape))
+    return jnp.quantile(transform.inv(draws), jnp.array([0.25, 0.5, 0.75]), axis=0)
 
 
 def _moments(

@@ -15,6 +15,7 @@ import pyro
 import pyro.distributions as dist
 import torch
 from pyro import poutine
+from pyro.infer.autoguide.initialization import InitMessenger
 from pyro.poutine.util import prune_subsample_sites
 from torch.distributions import biject_to
 
@@ -28,6 +29,7 @@ from pyro_moments.fitting.storing import sampled_sites
 from pyro_moments.response.observations import Likelihood, Observation, higher, moments
 from pyro_moments.sites.traces import is_latent, is_sample, moment_traces
 
+DRAWS = 101  # of a prior, whose quartiles are where searches begin
 KEPT = 1024  # points of the hyperparameters whose certain parameters are kept
 Context = Callable[[], contextlib.AbstractContextManager]
 Certain = list[list[torch.Tensor]]  # parameters, of each site
@@ -147,6 +149,26 @@ class ConditionalModel:
     @cached_property
     def _ways(self) -> dict[tuple[str, bool], Callable]:
         return {}  # to run functions at points
+
+    def prior_quartiles(self) -> np.ndarray:
+        """Return quartiles of the hyperparameters' priors, unconstrained, given medians, [3, h]."""
+        found = {}
+
+        def median(site: Any) -> torch.Tensor | None:
+            name = site["name"]
+            if name not in self.hyperparameters:
+                return fields.get(name)
+            transform = self.values.transforms[name]
+            shape = self.values.unconstrained[name]
+            found[name] = _quartiles(site["fn"], transform, shape, self.device)
+            return transform(found[name][1])
+
+        with self._running(), torch.no_grad():
+            torch.manual_seed(0)
+            fields = self.values.of_field(torch.zeros(self.size, device=self.device))
+            InitMessenger(median)(self.model)(*self.args, **self.kwargs)
+        parts = [_array(found[name]).reshape(3, -1) for name in self.hyperparameters]
+        return np.concatenate([np.zeros((3, 0)), *parts], 1)
 
     def densities(self, theta: np.ndarray, x: np.ndarray) -> dict[str, np.ndarray]:
         """Return the log densities of all sites at values [g, d] of the field, [g] each."""
@@ -344,6 +366,16 @@ class ConditionalModel:
         if count > 1:
             self._ways[name, at_once] = run
         return run(values, count)
+
+
+def _quartiles(fn: Any, transform: Any, shape: Sequence[int], device: torch.device) -> Any:
+    """Return quartiles of a prior, unconstrained, by draws; zeros where it has none."""
+    try:
+        draws = fn.sample((DRAWS,))
+    except NotImplementedError:  # of improper priors
+        return torch.zeros(3, *shape, device=device)
+    levels = torch.tensor([0.25, 0.5, 0.75], device=draws.device)
+    return torch.quantile(transform.inv(draws), levels, 0)
 
 
 def _products(rows: np.ndarray, vector: torch.Tensor, by: torch.Tensor) -> np.ndarray:

@@ -78,6 +78,8 @@ class DenseFactors(Factors):
     def _by_point(self, solve: Callable[..., Any], right: np.ndarray) -> np.ndarray:
         """Return what a routine of LAPACK makes of Lᵀ and columns."""
         solved = np.empty((len(self._lower), *right.shape[1:]))
+        if not solved.size:
+            return solved
         right = np.broadcast_to(right, solved.shape)
         for result, factor, at_point in zip(solved, self._lower, right, strict=True):
             result[:] = solve(factor.T, at_point, lower=0)[0]

@@ -20,6 +20,9 @@ class ConditionalModel(Protocol):
     def size(self) -> int:
         """The number of coordinates of the field."""
 
+    def prior_quartiles(self) -> np.ndarray:
+        """Quartiles of the hyperparameters' priors, unconstrained, each given medians: [3, h]."""
+
     def densities(self, theta: np.ndarray, x: np.ndarray) -> Mapping[str, np.ndarray]:
         """The log densities of all sites at values [g, d] of the field, [g] each."""
 

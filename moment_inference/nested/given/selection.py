@@ -110,9 +110,7 @@ class _Trial:
     def __init__(self, host: NestedHost, real: Sequence[str], others: Sequence[str]) -> None:
         self.host, self.real, self.others = host, tuple(real), tuple(others)
         self.model = host.given(self.others, self.real, ())
-        ends = np.cumsum([host.latent[name].size for name in self.real])
-        starts = [0, *ends[:-1]]
-        self.parts = {n: slice(a, b) for n, a, b in zip(self.real, starts, ends, strict=True)}
+        self.parts = slices_of({name: host.latent[name].size for name in self.real})
         generator = np.random.default_rng(0)
         self.centre = 0.3 * generator.normal(size=self.model.size)
         self.direction = generator.normal(size=self.model.size)
@@ -220,6 +218,12 @@ class _Trial:
                     remedy=f"name it in over= if it is one of a few numbers, or use {FIT}",
                 )
         return Selection(chosen, field, tuple(sorted(bent - self.host.latent.keys())))
+
+
+def slices_of(sizes: Mapping[str, int]) -> dict[str, slice]:
+    """Return where parts of some sizes are in a vector."""
+    ends = np.cumsum([*sizes.values()], dtype=int).tolist()
+    return {name: slice(end - sizes[name], end) for name, end in zip(sizes, ends, strict=True)}
 
 
 def _is_bent(values: np.ndarray) -> bool:
