@@ -112,6 +112,8 @@ class Inference:
 
     def _correlated(self, generator: np.random.Generator, near: np.ndarray) -> np.ndarray:
         """Return standard normal draws [n, d] with the correlations of given points [n]."""
+        if not self.model.size:
+            return np.zeros((len(near), 0))
         counts = np.bincount(near, minlength=len(self.weights))
         turns = np.empty(len(near), dtype=int)  # of each draw among those of its point
         turns[np.argsort(near, kind="stable")] = np.concatenate([np.arange(n) for n in counts])

@@ -37,7 +37,9 @@ def weighted(make, y, key):
 
 def by_draws(make, y, blocks=BLOCKS):
     """Log evidence, its standard error, and of each latent site means and deviations."""
-    block = jax.jit(lambda key: jax.vmap(lambda k: weighted(make, y, k))(jax.random.split(key, BLOCK)))
+    block = jax.jit(
+        lambda key: jax.vmap(lambda k: weighted(make, y, k))(jax.random.split(key, BLOCK))
+    )
     parts = [block(key) for key in jax.random.split(jax.random.key(0), blocks)]
     logs = np.concatenate([np.asarray(part[0]) for part in parts])
     weights = np.exp(logs - logs.max())

@@ -106,5 +106,7 @@ def lower_factor(matrix: np.ndarray) -> np.ndarray:
 
 def _inverse(lower: np.ndarray) -> np.ndarray:
     """Return (L Lᵀ)⁻¹, symmetric."""
+    if not lower.size:
+        return lower
     half = np.tril(lapack.dpotri(lower, lower=1)[0])
     return half + np.tril(half, -1).T

@@ -17,6 +17,7 @@ BLOCK = 400_000  # components times elements at once
 STEPS = 60  # of Newton's method or bisection
 PRECISION = 1e-11  # of quantiles, in standard deviations
 NODES, NODES_REACH = 161, 9.0  # of integrals over a component, standard deviations
+END = 80  # points of the same by which it falls at an end
 FINE = 4001  # points of a table's distribution function
 
 Function = Callable[[np.ndarray], np.ndarray]
@@ -232,9 +233,9 @@ class TableMarginal(Marginal):
         logs = self._log_density + power * np.log(np.maximum(np.abs(differences), 1e-300))
         integrand = np.sign(differences) ** power * np.exp(logs)
         within = CubicSpline(self._points, integrand).integrate(self._points[0], self._points[-1])
-        spacing = self._points[1] - self._points[0]
-        left = np.sign(integrand[0]) * _beyond(logs[0], logs[1], spacing)
-        right = np.sign(integrand[-1]) * _beyond(logs[-1], logs[-2], spacing)
+        length = self._points[END] - self._points[0]
+        left = np.sign(integrand[0]) * _beyond(logs[0], logs[END], length)
+        right = np.sign(integrand[-1]) * _beyond(logs[-1], logs[-1 - END], length)
         return float(within + left + right)
 
     def sample(self, generator: np.random.Generator, count: int) -> np.ndarray:
@@ -243,9 +244,12 @@ class TableMarginal(Marginal):
         return self.quantile(np.clip(uniform, 1e-15, 1 - 1e-15))
 
 
-def _beyond(end: float, before: float, spacing: float) -> float:
-    """Return the integral beyond an end of a table of logs, infinite if they do not fall."""
-    slope = (before - end) / spacing
+def _beyond(end: float, before: float, length: float) -> float:
+    """Return the integral beyond an end of a table of logs, infinite if they do not fall.
+
+    The other value is that at some length before the end: close to it a spline can rise.
+    """
+    slope = (before - end) / length
     return float(np.exp(end) / slope) if slope > 0 else np.inf
 
 
