@@ -15,6 +15,9 @@ from moment_inference.nested.given.probes import Probed
 from moment_inference.nested.sparse import Sparse
 
 STEPS = 30
+SHARES = -0.5, 0.8  # of the weights before in extrapolated ones, at least and at most
+LEAST_WEIGHT = 0.1  # of extrapolated weights, as a share of those of either step
+EARLIEST, HOPE = 3, 3.0  # steps before a search below the floor ends; gains of the last one to come
 REACH = 4.0  # most that a step moves a predictor
 GAIN = 1e-6  # nats of a whole step, at the end: ten times as much is left where steps are slow
 SMALL_GAIN = 1e-4  # nats, of a search that ends before
@@ -74,13 +77,20 @@ class Conditioning:
         """Return the slopes of the predictors as a function of the points."""
         return Probed.of(self.model.slopes, self._points, self.model.size)
 
-    def at(self, theta: np.ndarray, start: Start | None = None) -> Conditional:
-        """Return the optimal Gaussians at points, from the moments of a neighbour."""
+    def at(
+        self, theta: np.ndarray, start: Start | None = None, floor: float = -np.inf
+    ) -> Conditional:
+        """Return the optimal Gaussians at points, from the moments of a neighbour.
+
+        Where log p(θ) + ELBO(θ) stays below a floor, a search ends early.
+        """
         given = _Given.of(self, theta)
         state = given.first(start)
         active = np.arange(len(theta))
-        for _ in range(STEPS):
+        for step in range(STEPS):
             part, is_done = given.take(active).improved(state.take(active))
+            if step + 1 >= EARLIEST:
+                is_done |= given.log_prior[active] + part.elbo + HOPE * part.gain < floor
             state = state.with_part(active, part)
             active = active[~is_done]
             if not len(active):
@@ -106,6 +116,20 @@ class _State:
     elbo: np.ndarray  # −inf before the first step, [g]
     length: np.ndarray  # of the next step, [g]
     gain: np.ndarray  # of the last step, nats, [g]
+    wanted: np.ndarray  # weights by the terms before the last step, [g, n]
+    missed: np.ndarray  # what the weights there were off, nan before the second step, [g, n]
+
+    def next_weights(self) -> np.ndarray:
+        """Return −E f″, extrapolated from the last two steps: the weights move v, and v them."""
+        wanted = -self.terms[:, 2]
+        missed = wanted - self.weights
+        change = (missed - self.missed) * self.variance
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = (change * missed * self.variance).sum(1) / (change * change).sum(1)
+        share = np.where((self.length == 1) & np.isfinite(share), share, 0.0).clip(*SHARES)
+        found = wanted - share[:, None] * (wanted - self.wanted)
+        least = LEAST_WEIGHT * np.minimum(wanted, self.wanted)
+        return np.where(least > 0, np.maximum(found, least), found)
 
     def take(self, points: np.ndarray) -> _State:
         """Return the state at some points."""
@@ -127,6 +151,7 @@ class _Given:
 
     model: ConditionalModel
     theta: np.ndarray
+    log_prior: np.ndarray  # of the points, [g]
     precision: Sparse
     design: Sparse
     constant: np.ndarray  # of the quadratic part, [g]
@@ -138,7 +163,8 @@ class _Given:
         """Return the model at points."""
         model = conditioning.model
         precision, design = conditioning.precision.at(theta), conditioning.design.at(theta)
-        return cls(model, theta, precision, design, *model.at_zero(theta))
+        log_prior = model.log_prior(theta)
+        return cls(model, theta, log_prior, precision, design, *model.at_zero(theta))
 
     def take(self, points: np.ndarray) -> _Given:
         """Return the model at some of the points."""
@@ -146,7 +172,8 @@ class _Given:
             return self
         matrices = self.precision.take(points), self.design.take(points)
         arrays = (part[points] for part in (self.constant, self.slope, self.offset))
-        return _Given(self.model, self.theta[points], *matrices, *arrays)
+        own = self.theta[points], self.log_prior[points]
+        return _Given(self.model, *own, *matrices, *arrays)
 
     def predictor(self, mean: np.ndarray) -> np.ndarray:
         """Return the means of the predictors."""
@@ -160,12 +187,14 @@ class _Given:
         mean, variance = start
         terms = self.model.expected(self.theta, self.predictor(mean), variance)
         elbo, length, gain = np.full(count, -np.inf), np.ones(count), np.full(count, np.inf)
-        return _State(mean, variance, -terms[:, 2], terms, elbo, length, gain)
+        wanted = -terms[:, 2]
+        missed = np.full_like(wanted, np.nan)
+        return _State(mean, variance, wanted, terms, elbo, length, gain, wanted, missed)
 
     def improved(self, state: _State) -> tuple[_State, np.ndarray]:
         """Return the state after a step, and where there is nothing left to gain."""
         length = state.length[:, None]
-        weights = (1 - length) * state.weights - length * state.terms[:, 2]
+        weights = (1 - length) * state.weights + length * state.next_weights()
         factors = factorise(self.precision + self.design.gram(weights))
         slope = self.slope - self.precision.times(state.mean)
         slope = slope + self.design.transposed_times(state.terms[:, 1])
@@ -182,7 +211,9 @@ class _Given:
         settled = (change.max(1, initial=0) < VARIANCE) & ((slope * step).sum(1) < DECREMENT)
         gain = np.abs(elbo - state.elbo)
         settled |= (gain < GAIN) & (step_length == 1)
-        new = _State(mean, variance, weights, terms, elbo, new_length, gain)
+        wanted = -state.terms[:, 2]
+        missed = np.where(np.isfinite(state.gain)[:, None], wanted - state.weights, np.nan)
+        new = _State(mean, variance, weights, terms, elbo, new_length, gain, wanted, missed)
         return new, settled | ~np.isfinite(elbo)
 
     def elbo(
@@ -206,7 +237,7 @@ class _Given:
         elbo[active[state.gain[active] > SMALL_GAIN]] = np.nan
         return Conditional(
             self.theta,
-            self.model.log_prior(self.theta),
+            self.log_prior,
             elbo,
             state.mean,
             self.precision,

@@ -9,10 +9,10 @@ from functools import cached_property
 import numpy as np
 
 from moment_calculus import UnsupportedMoments
-from moment_inference.nested.conditional import Conditional, Conditioning, Start
+from moment_inference.nested.conditional import Conditional, Conditioning
 from moment_inference.nested.cumulant import Corrections, corrections
 from moment_inference.nested.exploration.draws import nearest_points, surface_draws
-from moment_inference.nested.exploration.mode import NoMode, finite
+from moment_inference.nested.exploration.mode import NoMode
 from moment_inference.nested.factors import factorise
 from moment_inference.nested.fieldless import WithoutField, without_corrections
 from moment_inference.nested.given.host import ConditionalModel
@@ -20,6 +20,7 @@ from moment_inference.nested.given.selection import FIT, NestedHost, Selection, 
 from moment_inference.nested.grid import Grid, explore
 from moment_inference.nested.local import local_corrections, node_count, structure_of
 from moment_inference.nested.marginals.shifted_log_normal import ShiftedLogNormal
+from moment_inference.nested.search import Search
 
 LARGE_CUMULANT = 0.2  # nats; its error is a quarter, as much as the evidence may be off
 FEW_NODES = 500  # of quadrature: no slower than a step of the search for the Gaussian
@@ -47,7 +48,7 @@ class Inference:
         selection = select(host, over)
         model = host.given(selection.hyperparameters, selection.field, selection.likelihoods)
         candidates = starts(model.prior_quartiles())
-        search = _Search(
+        search = Search(
             WithoutField(model) if not model.size else Conditioning(model, candidates[0])
         )
         try:
@@ -163,41 +164,6 @@ def corrected_field(
         if np.isfinite(exact.evidence).all() and exact.error @ weights < DOUBTFUL:
             return exact
     return found or corrections(model, conditional)
-
-
-class _Search:
-    """Conditional Gaussians at points, each from where it was before, or from the best point."""
-
-    def __init__(self, conditioning: Conditioning | WithoutField) -> None:
-        self.conditioning = conditioning
-        self.found = dict[bytes, tuple[np.ndarray, np.ndarray]]()
-        self.best = -np.inf
-        self.start: tuple[np.ndarray, np.ndarray] | None = None
-
-    def at(self, points: np.ndarray) -> Conditional:
-        """Return the conditional Gaussians at points."""
-        found = self.conditioning.at(points, self._start(points))
-        for place in np.flatnonzero(np.isfinite(found.log_density)):
-            moments = found.mean[place], found.variance[place]
-            self.found[points[place].tobytes()] = moments
-            if found.log_density[place] > self.best:
-                self.best, self.start = found.log_density[place], moments
-        return found
-
-    def best_of(self, candidates: np.ndarray) -> np.ndarray:
-        """Return the candidate of the largest density, the first if all fail."""
-        values = finite(self.evaluate, candidates)
-        return candidates[int(np.argmax(values))]
-
-    def _start(self, points: np.ndarray) -> Start | None:
-        if self.start is None:
-            return None
-        each = [self.found.get(point.tobytes(), self.start) for point in points]
-        return Start(*(np.stack(arrays) for arrays in zip(*each, strict=True)))
-
-    def evaluate(self, points: np.ndarray) -> np.ndarray:
-        """Return log p(θ) + ELBO(θ) at points."""
-        return self.at(points).log_density
 
 
 def starts(quartiles: np.ndarray) -> np.ndarray:

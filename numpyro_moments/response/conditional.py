@@ -35,7 +35,8 @@ from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.traces import is_latent, moment_traces
 
 DRAWS = 101  # of a prior, whose quartiles are where searches begin
-BLOCK = 16  # points of the hyperparameters that one program takes
+BLOCK, LEAST = 16, 4  # most and fewest points of the hyperparameters that one program takes
+NUMBERS = 2**15  # about as many predictors, of all points together
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,14 +185,20 @@ class ConditionalModel:
             return jax.vmap(lambda each: bound(*each, *shared))(points)
 
         with self.precision():
-            results = []
-            further = () if shared is None else (jnp.asarray(shared),)
-            for start in range(0, len(points[0]), BLOCK):
-                block = tuple(jnp.asarray(_padded(each[start : start + BLOCK])) for each in points)
+            results, size = [], self._block
+            further = () if shared is None else (np.asarray(shared),)
+            for start in range(0, len(points[0]), size):
+                block = tuple(_padded(each[start : start + size], size) for each in points)
                 name = method, rest.structure
                 results.append(self._programs.run_on(data, name, program, block, further))
             joined = jax.tree.map(lambda *parts: np.concatenate(parts), *results)
             return jax.tree.map(lambda part: part[: len(points[0])], joined)
+
+    @cached_property
+    def _block(self) -> int:
+        """Return how many points one program takes: fewer of a large model."""
+        sites = [site["value"] for site in self.sites.values()]
+        return int(np.clip(NUMBERS // max(map(np.size, sites)), LEAST, BLOCK))
 
     @cached_property
     def _programs(self) -> Programs:
@@ -384,6 +391,7 @@ def _slope(function: Callable, at: jax.Array) -> jax.Array:
     return jax.jvp(function, (at,), (jnp.ones_like(at),))[1]
 
 
-def _padded(part: np.ndarray) -> np.ndarray:
+def _padded(part: np.ndarray, size: int) -> np.ndarray:
     """Return points of one block, with the last one repeated up to its size."""
-    return np.concatenate([part, np.repeat(part[-1:], BLOCK - len(part), 0)])
+    missing = size - len(part)
+    return np.concatenate([part, np.repeat(part[-1:], missing, 0)]) if missing else part

@@ -118,10 +118,12 @@ def _combined(values: np.ndarray, size: int, width: float) -> tuple[np.ndarray, 
 
 def _first_point(evaluate: Evaluate, start: np.ndarray) -> tuple[np.ndarray, float]:
     """Return the start, or the best point around it where the density fails there."""
-    around = np.array([step * row for row in np.eye(len(start)) for step in AROUND])
-    points = np.concatenate([start[None], start + around])
+    value = float(finite(evaluate, start[None])[0])
+    if np.isfinite(value):
+        return start, value
+    points = start + np.array([step * row for row in np.eye(len(start)) for step in AROUND])
     values = finite(evaluate, points)
-    best = 0 if np.isfinite(values[0]) else int(np.argmax(values))
+    best = int(np.argmax(values))
     if not np.isfinite(values[best]):
         raise ValueError(
             f"the log density of the hyperparameters is not finite at {start} and around it"
@@ -135,7 +137,7 @@ def _steps(there: Derivatives) -> np.ndarray:
     along = vectors.T @ there.gradient
     newton = _bounded(vectors @ (along / np.maximum(np.abs(curvatures), FLAT)))
     uphill = there.gradient / (np.linalg.norm(there.gradient) or 1.0)
-    multiples = np.outer(LENGTHS, newton), np.outer(LENGTHS[:-1], uphill)
+    multiples = np.outer(LENGTHS, newton), np.outer(LENGTHS[1:-1], uphill)
     return np.concatenate([*multiples, np.outer(SIDEWAYS, vectors[:, -1])])
 
 
