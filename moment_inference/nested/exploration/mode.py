@@ -59,8 +59,9 @@ def finite(evaluate: Evaluate, points: np.ndarray) -> np.ndarray:
 
 def find_mode(evaluate: Evaluate, start: np.ndarray) -> Mode:
     """Climb to a local maximum; raises NoMode where there is none at a finite point."""
-    begin, value = _first_point(evaluate, np.asarray(start, dtype=float))
-    point, units = begin, FIRST_UNIT * np.eye(len(begin))
+    units = FIRST_UNIT * np.eye(len(start))
+    begin, value = _first_point(evaluate, np.asarray(start, dtype=float), units)
+    point = begin
     for _ in range(MOST_STEPS):
         there = differences(evaluate, point, units, WIDTH)
         candidates = point + _steps(there) @ there.units.T
@@ -116,9 +117,11 @@ def _combined(values: np.ndarray, size: int, width: float) -> tuple[np.ndarray, 
     return (up - down) / (2 * width), hessian
 
 
-def _first_point(evaluate: Evaluate, start: np.ndarray) -> tuple[np.ndarray, float]:
+def _first_point(
+    evaluate: Evaluate, start: np.ndarray, units: np.ndarray
+) -> tuple[np.ndarray, float]:
     """Return the start, or the best point around it where the density fails there."""
-    value = float(finite(evaluate, start[None])[0])
+    value = float(finite(evaluate, start + WIDTH * stencil(len(start)) @ units.T)[0])
     if np.isfinite(value):
         return start, value
     points = start + np.array([step * row for row in np.eye(len(start)) for step in AROUND])
