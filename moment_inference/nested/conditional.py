@@ -70,12 +70,14 @@ class Conditioning:
     @cached_property
     def precision(self) -> Probed:
         """Return the precision of the quadratic part as a function of the points."""
-        return Probed.of(self.model.curvature, self._points, self.model.size)
+        size = self.model.size
+        return Probed.of(self.model.curvature, self._points, (size, size))
 
     @cached_property
     def design(self) -> Probed:
         """Return the slopes of the predictors as a function of the points."""
-        return Probed.of(self.model.slopes, self._points, self.model.size)
+        count = self.model.at_zero(self._points)[2].shape[1]
+        return Probed.of(self.model.slopes, self._points, (count, self.model.size))
 
     def at(
         self, theta: np.ndarray, start: Start | None = None, floor: float = -np.inf

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from moment_inference.nested.given.sparsity import Products, pattern_of
 from moment_inference.nested.sparse import Pattern, Sparse
+from moment_inference.nested.sparse.patterns import Shape
 
-DIRECTIONS = 128  # at once, while the pattern is looked for
 TOLERANCE = 1e-7  # of a random product, relative
-
-Products = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of points and directions, [g, k, n]
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,20 +22,9 @@ class Probed:
     colours: np.ndarray  # of each column [d]: two of one colour have no row in common
 
     @classmethod
-    def of(cls, products: Products, points: np.ndarray, size: int) -> Probed:
+    def of(cls, products: Products, points: np.ndarray, shape: Shape) -> Probed:
         """Return the matrix whose elements are those that some point has."""
-        parts = [np.zeros((0, 2), int)]
-        rows = 0
-        for start in range(0, size, DIRECTIONS):
-            directions = np.zeros((DIRECTIONS, size))
-            several = np.arange(start, min(start + DIRECTIONS, size))
-            directions[several - start, several] = 1
-            found = products(points, directions)
-            rows = found.shape[2]
-            column, row = np.nonzero((found != 0).any(0))
-            parts.append(np.stack([row, column + start], 1))
-        row, column = np.concatenate(parts).T
-        pattern = Pattern.of(row, column, (rows, size))
+        pattern = pattern_of(products, points, shape)
         return cls(products, pattern, coloured(pattern))
 
     def at(self, points: np.ndarray) -> Sparse:
