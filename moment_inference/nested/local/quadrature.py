@@ -13,12 +13,13 @@ from moment_inference.nested.conditional import Conditional
 from moment_inference.nested.cumulant import Corrections
 from moment_inference.nested.given.host import ConditionalModel
 from moment_inference.nested.local.blocks import Blocks
-from moment_inference.nested.local.rules import Rule, product_nodes, rule_of
+from moment_inference.nested.local.rules import Rule, product_nodes, rules_of
 from moment_inference.nested.local.structure import Structure
 
 NUMBERS = 2**22  # most values of likelihoods at once
 POINTS = 16  # of the hyperparameters at once: those of one program of a front end
 NODES = {1: 11, 2: 9}  # in each dimension of a block, by its size
+ENOUGH = 1e-4  # nats of error of a rule for the border that make a dearer one needless
 MORE = {1: 21, 2: 15}  # the same, for the error at the centre
 Nodes = tuple[np.ndarray, np.ndarray]  # [t, k] of the standardised blocks, and weights [t]
 
@@ -44,7 +45,7 @@ def local_corrections(
 def node_count(structure: Structure) -> int:
     """Return how often quadrature evaluates each likelihood at a point."""
     size = structure.blocks.shape[1]
-    return len(rule_of(len(structure.border)).nodes) * NODES[size] ** size
+    return len(rules_of(len(structure.border))[-1].nodes) * NODES[size] ** size
 
 
 def _spread(array: np.ndarray, points: np.ndarray, count: int) -> np.ndarray:
@@ -89,10 +90,12 @@ class _Quadrature:
 
     def corrections(self) -> Corrections:
         """Return the corrections of evidence and moments, with an error of the evidence."""
-        size = self.structure.blocks.shape[1]
-        rule = rule_of(len(self.structure.border))
-        given = self._all(rule.nodes, product_nodes(size, NODES[size]))
-        logs = given.logs.sum(2)
+        for rule in rules_of(len(self.structure.border)):
+            size = self.structure.blocks.shape[1]
+            given = self._all(rule.nodes, product_nodes(size, NODES[size]))
+            logs = given.logs.sum(2)
+            if rule.error(logs).max() < ENOUGH:
+                break
         finer = self._given(rule.nodes[:1], product_nodes(size, MORE[size])).logs
         error = rule.error(logs) + np.abs((finer - given.logs[:, :1]).sum((1, 2)))
         return Corrections(rule.log_mean(logs), *self._moments(rule, logs, given), error)

@@ -57,9 +57,9 @@ def _log_mean(logs: np.ndarray, weights: np.ndarray) -> np.ndarray:
         return np.log(np.exp(logs - highest) @ weights) + highest[:, 0]
 
 
-def rule_of(size: int) -> Rule:
-    """Return a product rule up to two dimensions, beyond them one with 2p² + 4p + 1 nodes."""
-    return _product(size) if size in AXIS else _sparse(size)
+def rules_of(size: int) -> list[Rule]:
+    """Return rules, the best last: one with 2p² + 4p + 1 nodes, products up to two dimensions."""
+    return [_sparse(size)] * (size > 1) + [_product(size)] * (size in AXIS)
 
 
 def product_nodes(size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
