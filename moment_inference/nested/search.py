@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from itertools import combinations_with_replacement
 
 import numpy as np
 
@@ -74,12 +76,12 @@ def interpolation(known: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         offsets = (known - point) / scales
         distances = np.square(offsets).sum(1)
         nearest = np.argsort(distances, kind="stable")
-        for basis in (_quadratic, _linear, _constant):
-            terms = basis(offsets[nearest[:1]]).shape[1]
-            chosen = nearest[: NEIGHBOURS * terms if terms > 1 else 1]
+        for degree in (2, 1, 0):
+            terms = math.comb(known.shape[1] + degree, degree)
+            chosen = nearest[: NEIGHBOURS * terms if degree else 1]
             if len(chosen) < terms:
                 continue
-            found = _fit(basis(offsets[chosen]), distances[chosen])
+            found = _fit(_basis(offsets[chosen], degree), distances[chosen])
             if np.abs(found).sum() <= AMPLIFIED:
                 row[chosen] = found
                 break
@@ -95,14 +97,10 @@ def _fit(basis: np.ndarray, distances: np.ndarray) -> np.ndarray:
     return found / found.sum()
 
 
-def _constant(offsets: np.ndarray) -> np.ndarray:
-    return np.ones((len(offsets), 1))
-
-
-def _linear(offsets: np.ndarray) -> np.ndarray:
-    return np.concatenate([_constant(offsets), offsets], 1)
-
-
-def _quadratic(offsets: np.ndarray) -> np.ndarray:
-    rows, columns = np.triu_indices(offsets.shape[1])
-    return np.concatenate([_linear(offsets), offsets[:, rows] * offsets[:, columns]], 1)
+def _basis(offsets: np.ndarray, degree: int) -> np.ndarray:
+    """Return the monomials up to a degree of two, [k, terms]."""
+    parts = [np.ones((len(offsets), 1)), offsets]
+    if degree == 2:
+        pairs = combinations_with_replacement(offsets.T, 2)
+        parts.append(np.stack([one * other for one, other in pairs], 1))
+    return np.concatenate(parts[: degree + 1], 1)

@@ -19,7 +19,7 @@ from moment_inference.nested.local.structure import Structure
 NUMBERS = 2**22  # most values of likelihoods at once
 POINTS = 16  # of the hyperparameters at once: those of one program of a front end
 NODES = {1: 11, 2: 9}  # in each dimension of a block, by its size
-ENOUGH = 1e-4  # nats of error of a rule for the border that make a dearer one needless
+ENOUGH = 1e-3  # nats of error of a rule for the border that make a dearer one needless
 MORE = {1: 21, 2: 15}  # the same, for the error at the centre
 Nodes = tuple[np.ndarray, np.ndarray]  # [t, k] of the standardised blocks, and weights [t]
 

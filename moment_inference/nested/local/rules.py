@@ -59,7 +59,8 @@ def _log_mean(logs: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def rules_of(size: int) -> list[Rule]:
     """Return rules, the best last: one with 2p² + 4p + 1 nodes, products up to two dimensions."""
-    return [_sparse(size)] * (size > 1) + [_product(size)] * (size in AXIS)
+    rules = [_sparse(size)] if size > 1 else []
+    return [*rules, _product(size)] if size in AXIS else rules
 
 
 def product_nodes(size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
