@@ -70,7 +70,8 @@ def interpolation(known: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     They are those of a polynomial through the nearest points, of degree two, one or zero: the
     highest that does not extrapolate.
     """
-    scales = np.maximum(known.std(0), SMALLEST)
+    spread = known.std(0)
+    scales = np.where(spread > 0, spread, 1.0)
     shares = np.zeros((len(wanted), len(known)))
     for row, point in zip(shares, wanted, strict=True):
         offsets = (known - point) / scales
