@@ -19,7 +19,7 @@ class WithoutField:
 
     model: ConditionalModel
 
-    def at(self, theta: np.ndarray, start: Any = None) -> Conditional:
+    def at(self, theta: np.ndarray, start: Any = None, floor: float = -np.inf) -> Conditional:
         """Return the log density at points as that of a field without coordinates."""
         value, _, _ = self.model.at_zero(theta)
         nothing, none = np.zeros((len(theta), 0)), np.zeros(0, int)
