@@ -86,12 +86,12 @@ class Grid:
         """
         return marginal_table(self.surface, number)
 
-    def with_log_density(self, log_density: np.ndarray) -> Grid:
+    def with_log_density(self, log_density: np.ndarray, evaluate: Evaluate | None = None) -> Grid:
         """Return the grid of another log density [g] at the same points.
 
         Where the first density counted as zero (8 nats below its best), a correction is not to be
         trusted: there it is that of the nearest point that counts. So it is where the new density
-        fails.
+        fails. With ``evaluate``, the first density, maxima between the points are climbed from.
         """
         new = np.asarray(log_density, dtype=float)
         counts = np.isfinite(new) & (self.log_density > self.log_density.max() - DEPTH)
@@ -101,7 +101,23 @@ class Grid:
         coordinates = self.design.coordinates
         nearest = cKDTree(coordinates[counts]).query(coordinates)[1]
         corrected = self.log_density + difference[counts][nearest]
-        return replace(self, log_density=corrected)
+        found = replace(self, log_density=corrected)
+        if evaluate is None:
+            return found
+        return replace(found, false_peaks=_false_peaks(_moved(evaluate, self, found), found))
+
+
+def _moved(evaluate: Evaluate, before: Grid, after: Grid) -> Evaluate:
+    """Return a density that is known, plus what surfaces of two grids say it is corrected by."""
+
+    def moved(points: np.ndarray) -> np.ndarray:
+        coordinates = np.linalg.solve(before.extent.mode.axes, (points - before.mode).T).T
+        with np.errstate(invalid="ignore"):  # infinities outside of the grid
+            correction = after.surface.log_density(coordinates)
+            correction = correction - before.surface.log_density(coordinates)
+            return evaluate(points) + correction
+
+    return moved
 
 
 def explore(evaluate: Evaluate, start: np.ndarray, refine: bool = True) -> Grid:

@@ -60,7 +60,7 @@ class Inference:
         found = corrected_field(model, conditional, uncorrected.weights[counts])
         corrected = np.full(len(counts), np.nan)
         corrected[counts] = conditional.log_density + found.evidence
-        grid = uncorrected.with_log_density(corrected)
+        grid = uncorrected.with_log_density(corrected, search.evaluate)
         weights = grid.weights[counts] / grid.weights[counts].sum()
         return cls(selection, model, uncorrected, grid, conditional, found, weights)
 

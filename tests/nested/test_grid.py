@@ -1,5 +1,6 @@
 """Grids of hyperparameters against quadrature."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -120,12 +121,32 @@ def test_a_funnel_with_two_modes_is_flagged():
     assert grid.log_evidence == pytest.approx(evidence, abs=2e-4)
 
 
-def test_a_curved_ridge_has_one_mode():
-    def narrow(points):
-        x, y = points.T
-        return -0.5 * (x**2 + (y - 0.5 * x**2) ** 2 / 0.25)
+def ridge(variance):
+    """A banana of this variance across."""
+    return lambda points: (
+        -0.5 * (points[:, 0] ** 2 + (points[:, 1] - 0.5 * points[:, 0] ** 2) ** 2 / variance)
+    )
 
-    assert not explore(narrow, np.array([4.0, -5.0])).has_two_modes
+
+def test_a_curved_ridge_has_one_mode():
+    assert not explore(ridge(0.25), np.array([4.0, -5.0])).has_two_modes
+
+
+def test_hills_between_points_of_other_values_are_climbed():
+    """A narrow ridge has such hills; what was found of them for other values is forgotten."""
+    grid = explore(ridge(0.01), np.array([4.0, -5.0]))
+    unknown = replace(grid, false_peaks=0)
+    assert unknown.has_two_modes
+    assert not unknown.with_log_density(grid.log_density, ridge(0.01)).has_two_modes
+
+
+def test_a_correction_may_have_two_modes():
+    grid = explore(gaussian, np.zeros(2))
+    apart = np.abs(grid.design.coordinates[:, 0]) - 2
+    moved = grid.with_log_density(
+        -0.5 * (grid.design.coordinates[:, 1] ** 2 + 2 * apart**2), gaussian
+    )
+    assert moved.modes == 2
 
 
 @pytest.mark.parametrize(("bend", "slope"), [(2, 1), (2, 2), (4, 2)])
