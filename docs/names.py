@@ -32,7 +32,7 @@ def table(package: str, page: str) -> str:
         if name:
             link = f"{{py:obj}}`{name} <{package}.{name}>`"
             rows.append(f"| {link} | {sentence(getattr(module, name))} |")
-        elif title != "Stochastic units":
+        elif title not in ("Effects", "Stochastic units"):
             rows.append(f"| **{title}** | |")
     return "\n".join(rows)
 

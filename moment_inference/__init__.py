@@ -27,4 +27,4 @@ __all__ = ["WITHOUT_NOISE", "Attribution", "FitTask", "FittingHost", "MaskedSite
 __all__ += ["NarrowerVarianceWarning", "NotAnOptimum", "ParameterArray", "Quantity"]
 __all__ += ["SharedDrawNeeded", "Site", "Tree", "as_bytes", "attribution_of"]
 __all__ += ["check_parameters", "moments_with_attribution", "nested", "plate_axes"]
-__all__ += ["restored", "unknown_site", "verbs", "with_shared_draws"]
+__all__ += ["restored", "structures", "unknown_site", "verbs", "with_shared_draws"]

@@ -32,8 +32,8 @@ from moment_guides.numpyro import (
 )
 from moment_inference import Attribution, NarrowerVarianceWarning, NotAnOptimum, verbs
 from moment_inference.optimisation import Fit, Progress, StoredFileError
+from numpyro_moments import effects, units
 from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)
-from numpyro_moments import units
 from numpyro_moments.draws.starts import init_to_fit
 from numpyro_moments.fitting.fit import fit
 from numpyro_moments.fitting.storing import load, save
@@ -95,6 +95,7 @@ __all__ = [
     "VBPGuide",
     "compare_with_nuts",
     "diagnose",
+    "effects",
     "expected_log_prob",
     "fit",
     "init_to_fit",

@@ -33,8 +33,8 @@ from moment_guides.pyro import (
 )
 from moment_inference import Attribution, NarrowerVarianceWarning, NotAnOptimum, verbs
 from moment_inference.optimisation import Fit, Progress, StoredFileError
+from pyro_moments import effects, units
 from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
-from pyro_moments import units
 from pyro_moments.draws.starts import init_to_fit
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.fitting.fit import fit
@@ -99,6 +99,7 @@ __all__ = [
     "VBPGuide",
     "compare_with_nuts",
     "diagnose",
+    "effects",
     "expected_log_prob",
     "fit",
     "init_to_fit",

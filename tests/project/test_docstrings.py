@@ -14,6 +14,7 @@ from tests.project.counts import ROOT, SOURCE, documented, files, parsed
 # Base classes that contributors and users extend; those that derive from Protocol are found.
 PROTOCOLS = {"Step", "Activation", "Smooth", "PiecewiseLinear", "RuleBook", "Family", "Univariate"}
 PROTOCOLS |= {"init_to_network"}  # a default that users see in the signature of a guide
+MODULES = {"effects", "units"}
 TEMPLATE = re.compile(r"^ *\{\w+\}$", re.MULTILINE)
 ENTRY = re.compile(r"    (\*{0,2}\w+): (.*)")
 # Arguments that are not the same in Pyro and NumPyro.
@@ -35,7 +36,8 @@ DIFFERENT = {
 
 def public() -> set[tuple[str, str]]:
     """Files and qualified names of what both packages export, with the methods of classes."""
-    packages = (pyro_moments, pyro_moments.units, numpyro_moments, numpyro_moments.units)
+    fronts = pyro_moments, numpyro_moments
+    packages = [part for front in fronts for part in (front, front.units, front.effects)]
     exported = [getattr(package, name) for package in packages for name in package.__all__]
     owners = [base for item in exported if inspect.isclass(item) for base in item.__mro__]
     return {place for item in [*exported, *owners] if (place := _place(item))}
@@ -103,7 +105,8 @@ def _entries(item: object) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "name", sorted({*pyro_moments.__all__} & {*numpyro_moments.__all__} - {"MomentTensor", "units"})
+    "name",
+    sorted({*pyro_moments.__all__} & {*numpyro_moments.__all__} - {"MomentTensor", *MODULES}),
 )
 def test_frameworks_document_alike(name):
     pyro, numpyro = _entries(getattr(pyro_moments, name)), _entries(getattr(numpyro_moments, name))

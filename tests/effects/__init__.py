@@ -1,0 +1,1 @@
+"""Priors of effects: their structures, and their statements in both frameworks."""
