@@ -9,8 +9,9 @@ import numpy as np
 
 from moment_inference.nested.factors.band import Band
 from moment_inference.nested.factors.base import Factors
+from moment_inference.nested.factors.blocks import inverse_factors
 from moment_inference.nested.factors.border_parts import BorderParts
-from moment_inference.nested.factors.dense import lower_factor
+from moment_inference.nested.factors.chain import Chain
 from moment_inference.nested.factors.ordering import Group
 from moment_inference.nested.factors.places import Places
 from moment_inference.nested.sparse import Pattern, Sparse
@@ -25,15 +26,13 @@ class BorderedFactors(Factors):
     def __init__(self, matrix: Sparse, places: Places) -> None:
         self._places, self._points = places, len(matrix.values)
         self._bands = [
-            Band(*_split(blocks, group))
+            _band(*_split(blocks, group))
             for blocks, group in zip(self._blocks(matrix), places.ordering.groups, strict=True)
         ]
         coupling, border = self._border_parts(matrix)
-        self._coupling = self._by_band(Band.forward, coupling)  # W
+        self._coupling = self._by_band(_forward, coupling)  # W
         schur = border - np.swapaxes(self._coupling, 1, 2) @ self._coupling
-        self._border = np.empty_like(schur)  # L_S⁻¹
-        for inverse, at_point in zip(self._border, schur, strict=True):
-            inverse[:] = np.linalg.inv(lower_factor(at_point)) if len(at_point) else 0
+        self._border = inverse_factors(schur) if schur.size else schur  # L_S⁻¹
         with np.errstate(invalid="ignore"):
             diagonal = np.einsum("gii->gi", self._border)
             bands = sum(band.log_determinant() for band in self._bands)
@@ -50,7 +49,7 @@ class BorderedFactors(Factors):
     def solve_columns(self, right: np.ndarray) -> np.ndarray:
         """Return M⁻¹ b, [g, d, k]."""
         inner, border = self._split(right)
-        inner = self._by_band(Band.forward, inner)
+        inner = self._by_band(_forward, inner)
         border = self._border @ (border - np.swapaxes(self._coupling, 1, 2) @ inner)
         return self._backward(inner, border)
 
@@ -62,7 +61,7 @@ class BorderedFactors(Factors):
         border = np.swapaxes(self._border, 1, 2) @ border
         if border.shape[1]:
             inner = inner - self._coupling @ border
-        return self._joined(self._by_band(Band.backward, inner), border)
+        return self._joined(self._by_band(_backward, inner), border)
 
     def inverse_at(self, pattern: Pattern) -> np.ndarray:
         """Return entries of M⁻¹, [g, e]."""
@@ -90,8 +89,8 @@ class BorderedFactors(Factors):
 
     def _without_border(self, right: np.ndarray) -> np.ndarray:
         """Return K⁻¹ b, [g, d, k], zero in the border."""
-        inner = self._by_band(Band.forward, self._split(right)[0])
-        inner = self._by_band(Band.backward, inner)
+        inner = self._by_band(_forward, self._split(right)[0])
+        inner = self._by_band(_backward, inner)
         border = np.zeros((self._points, len(self._places.ordering.border), right.shape[2]))
         return self._joined(inner, border)
 
@@ -108,7 +107,7 @@ class BorderedFactors(Factors):
     def _border_roots(self) -> np.ndarray:
         """What the border adds to the inverse, as Yᵀ Y: [g, p, d]."""
         border = np.swapaxes(self._border, 1, 2)
-        inner = self._by_band(Band.backward, self._coupling) @ border
+        inner = self._by_band(_backward, self._coupling) @ border
         return np.ascontiguousarray(np.swapaxes(self._joined(inner, -border), 1, 2))
 
     @cached_property
@@ -193,6 +192,19 @@ class BorderedFactors(Factors):
                 part.shape
             )
         return solved
+
+
+def _forward(band: Band, right: np.ndarray) -> np.ndarray:
+    return band.forward(right)
+
+
+def _backward(band: Band, right: np.ndarray) -> np.ndarray:
+    return band.backward(right)
+
+
+def _band(diagonal: np.ndarray, below: np.ndarray) -> Band:
+    kind = Chain if Chain.pays(diagonal.shape) else Band
+    return kind(diagonal, below)
 
 
 def _split(numbers: np.ndarray, group: Group) -> tuple[np.ndarray, np.ndarray]:

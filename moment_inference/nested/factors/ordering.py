@@ -14,6 +14,7 @@ from moment_inference.nested.sparse import Pattern
 # Seconds on one core of a factorisation and entries of the inverse, for the choice only.
 POINTS = 41  # grid points that the choice is made for
 FLOP, STEP, LAPACK, OVERHEAD = 2e-10, 1e-4, 3e-5, 2e-3
+CHAIN = 0.01  # of a step that one coordinate of a chain takes by LAPACK
 BLOCK_SIZES = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512])
 WHOLE = 1.5  # most coordinates of a component that is one block, as a multiple of its band
 
@@ -45,7 +46,9 @@ class Group:
         """Return about what a factorisation takes beside a border of so many columns."""
         s, blocks = float(self.size), self.lanes * self.length
         flops = blocks * (6 * s**3 + 4 * s**2 * (border + 4)) + self.padded * float(border) ** 2
-        step = STEP * (1 if s == 1 else min(1 + s, 1 + LAPACK / STEP * POINTS * self.lanes))
+        by_lapack = POINTS * self.lanes
+        most = CHAIN * by_lapack if s == 1 else 1 + LAPACK / STEP * by_lapack
+        step = STEP * min(1 if s == 1 else 1 + s, most)
         return POINTS * flops * FLOP + self.length * step
 
 
