@@ -16,7 +16,7 @@ class Chain(Band):
     @staticmethod
     def pays(shape: tuple[int, ...]) -> bool:
         """Return whether blocks of this shape, [N, g, l, s, s], are such chains."""
-        return shape[-1] == 1 and shape[0] * CALLS > shape[1] * shape[2]
+        return shape[-1] == 1 < shape[0] and shape[0] * CALLS > shape[1] * shape[2]
 
     def __init__(self, diagonal: np.ndarray, below: np.ndarray) -> None:
         self._inverse, self._below = np.empty_like(diagonal), np.empty_like(below)
@@ -37,6 +37,8 @@ class Chain(Band):
 
     def _solved(self, right: np.ndarray, how: str) -> np.ndarray:
         solved = np.empty_like(right)
+        if not solved.size:
+            return solved
         own, coupled = 1 / _chains(self._inverse), _chains(self._below)
         for at in np.ndindex(own.shape[:-1]):
             columns = right[:, *at, 0]
