@@ -118,6 +118,19 @@ def evidence(read: Reader) -> str:
     return table(["quantity", "value"], rows)
 
 
+def likelihoods(read: Reader) -> str:
+    """Ranks of all scalars of simulated data, and what failed."""
+    rows = []
+    for name, hosts in read("nested_likelihoods").items():
+        found = hosts["numpyro"]
+        ranks = ", ".join(f"{site} {p_value(part['p'])}" for site, part in found["ranks"].items())
+        rows.append(
+            [name, str(found["of"]), ranks, f"{len(found['failed'])}", f"{found['seconds']:.0f}"]
+        )
+    head = ["model", "data sets", "ranks: p of a χ² test", "failed or warned", "seconds"]
+    return table(head, rows)
+
+
 TABLES: dict[str, Callable[[Reader], str]] = {
     "nested, references": references,
     "nested, skewness": skewness,
@@ -125,4 +138,5 @@ TABLES: dict[str, Callable[[Reader], str]] = {
     "nested, chains": chains,
     "nested, calibrated": calibrated,
     "nested, evidence": evidence,
+    "nested, likelihoods": likelihoods,
 }
