@@ -139,6 +139,11 @@ class SitesOfFirstRun:
         return {name: self.axes(name, site) for name, site in self.first_sites.items()}
 
     @property
+    def deterministic(self) -> list[str]:
+        """Return the names of the deterministic sites."""
+        return [name for name, site in self.sites.items() if site.kind == "deterministic"]
+
+    @property
     def masked(self) -> dict[str, int]:
         """Return how many elements a mask hides, for each observed site that has such."""
         sites = {name: self.first_sites[name] for name in self.observed}

@@ -55,7 +55,7 @@ TAKE_MOMENTS = ("fit", "predict")
 GUIDES = {"AutoGuide", "AutoGuideList", "AutoMessenger"}
 NESTED = "NestedPosterior"
 POSTERIORS = {"Fit", "MCMC", "Response", NESTED, *GUIDES}
-TAKE_NESTED = ("compare_with_nuts", "diagnose")  # of the verbs of guides
+TAKE_NESTED = ("compare_with_nuts", "diagnose", "predict")  # of the verbs of guides
 CONTAINERS = ("InferenceData", "DataTree")  # of both lines of ArviZ
 TAKE_CONTAINERS = ("loo", "predictive_p_values", "to_inference_data")
 AUTOMATIC = {*GUIDES, "ELBO", "SVI", "MCMC", "Response"}
@@ -180,7 +180,7 @@ class Calls:
         if "guide" in arguments:
             self._check_guide(verb, guide, arguments.get("params"))
         self._check_objective(verb, arguments.get("objective"))
-        if arguments.get("params") is not None and not isinstance(guide, Fit):
+        if arguments.get("params") is not None and not _has_parameters(guide):
             check_dictionary(arguments["params"])
         self.check_optimiser(arguments.get("optimiser"))
         data = arguments.get("data", arguments.get("args", ()))
@@ -412,16 +412,23 @@ def is_double(arguments: Mapping[str, Any]) -> bool:
     if arguments.get("float64"):
         return True
     guide = arguments.get("guide", arguments.get("posterior"))
+    if NESTED in kinds(guide):
+        return True
     params = guide.params if isinstance(guide, Fit) else arguments.get("params")
     own = getattr(guide, "parameters", None)
     leaves = params.values() if isinstance(params, Mapping) else own() if callable(own) else ()
     return any("float64" in str(getattr(leaf, "dtype", "")) for leaf in leaves)
 
 
+def _has_parameters(guide: Any) -> bool:
+    """Return whether none are passed beside a guide: it is what ``fit`` or ``nested`` returned."""
+    return isinstance(guide, Fit) or NESTED in kinds(guide)
+
+
 def _leading(arguments: dict[str, Any]) -> tuple:
-    """Return data that stand where parameters would, after what ``fit`` returned."""
+    """Return data that stand where parameters would, after what ``fit`` or ``nested`` returned."""
     params = arguments.get("params")
-    is_data = isinstance(arguments.get("guide"), Fit) and params is not None
+    is_data = _has_parameters(arguments.get("guide")) and params is not None
     return (params,) if is_data and not isinstance(params, Mapping) else ()
 
 

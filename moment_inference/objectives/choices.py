@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from numbers import Real
 from typing import Any
 
 from moment_calculus import UnsupportedMoments, errors
+from moment_calculus.predictions.site import checked_count
 from moment_calculus.values.propagation import (
     CATEGORICAL_METHODS,
     Propagation,
@@ -298,3 +299,17 @@ def check_draws_of_inputs(propagation: str, num_particles: int) -> None:
     check_choice("propagation", propagation, PROPAGATIONS)
     if propagation == "sampled" and num_particles < 2:
         raise ValueError(f"num_particles={num_particles}: a variance needs two draws at least")
+
+
+NESTED_DRAWS = 1000  # of what ``nested`` returned, of which predictions are mixtures
+
+
+def draws_of_nested(num_particles: int | None, options: Mapping[str, Any]) -> int:
+    """Return the number of draws of predictions; raise ValueError for options of guides."""
+    given = [f"{name}=" for name, value in options.items() if value is not None]
+    if given:
+        raise ValueError(
+            f"{', '.join(given)}: predictions of what nested returned are mixtures over draws, "
+            "which take num_particles= alone"
+        )
+    return checked_count(NESTED_DRAWS if num_particles is None else num_particles, "num_particles")

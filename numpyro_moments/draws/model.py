@@ -13,6 +13,7 @@ import numpy as np
 from numpyro import handlers
 from numpyro.distributions import ImproperUniform, biject_to
 
+from moment_calculus.predictions import moments_of_draws
 from moment_inference import plate_axes, unknown_site
 from moment_inference.criticism import Arrays, model_with_draws
 from numpyro_moments.draws.by_numpy import DrawnByNumPy
@@ -295,6 +296,15 @@ class NumPyroModel(model_with_draws.SitesOfFirstRun):
         with self.precision():
             found = jax.jit(jax.vmap(each))({name: jnp.asarray(v) for name, v in values.items()})
             return {name: SampledPrediction(name, of_particles(fn)) for name, fn in found.items()}
+
+    def predictions(self, values: Arrays) -> dict[str, Any]:
+        """Return predictions of all draws together, and moments of deterministic sites."""
+        moments = {}
+        for name in self.deterministic:
+            (draws,), _ = self.quantity(name, values)
+            with self.precision():
+                moments[name] = moments_of_draws(jnp.asarray(draws), full=False)
+        return {**moments, **self.mixtures(values)}
 
     def draws_of_prior(self, count: int) -> Arrays:
         """Return the values of all sites in runs without observations."""

@@ -282,7 +282,7 @@ def predict(
     covariance: str | None = None,
     rules: str | RuleBook | None = None,
     propagation: str | None = None,
-    num_particles: int = PARTICLES,
+    num_particles: int | None = None,
     categorical: str | None = None,
     batch_size: int | None = None,
     rng_key: Any = None,
@@ -292,7 +292,8 @@ def predict(
 
     Args:
         model: NumPyro model.
-        guide: guide with Gaussian sites, or what ``fit`` returned, which has ``params``.
+        guide: guide with Gaussian sites; or what ``fit`` returned, which has ``params``; or
+            what ``nested`` returned: predictions are mixtures over its draws then.
         params: trained parameters of the guide (and the model), from ``svi.get_params``;
             ``predict(model, result, x)`` takes those of the fit ``result``.
         *args: the model's arguments, with new inputs and, usually, without observations;
@@ -305,7 +306,9 @@ def predict(
             or your own; by default that of the objective of the fit, else ``"exact"``.
         propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``; by default that of a fit by
             ``DeterministicELBO`` or ``BBAlphaELBO``, else ``"analytic"``.
-        num_particles: number of draws of the latent sites with ``propagation="sampled"``.
+        num_particles: number of draws of the latent sites: 100 by default with
+            ``propagation="sampled"``, 1000 of what ``nested`` returned, which takes no other
+            option but ``rng_key``.
         categorical: rule for classes, by default that of the objective of the fit if it has
             probabilities, else that of the rule book, or points:
             ``"points"`` (fixed points), ``"pairs"`` (pairwise logsumexp); or a closed form of the
@@ -318,7 +321,7 @@ def predict(
             moments, and predict the rows again for densities, quantiles and draws; they
             know no attribution, nor covariances between rows of a deterministic site.
         rng_key: random key, which ``propagation="sampled"`` needs; by default always the same
-            where a fit was trained by draws.
+            where a fit was trained by draws, and of what ``nested`` returned.
         **kwargs: the model's keyword arguments.
 
     Returns:
@@ -336,9 +339,16 @@ def predict(
 
     Source: Wu et al. 2019, eq. 9; classes by points, see ``categorical``.
     """
+    if hasattr(guide, "predict_by_draws"):
+        options = {"covariance": covariance, "rules": rules, "propagation": propagation}
+        options |= {"categorical": categorical, "batch_size": batch_size}
+        count = choices.draws_of_nested(num_particles, options)
+        args = args if params is None else (params, *args)
+        return guide.predict_by_draws(model, args, kwargs, count, needed(rng_key, True))
     objective = remembered.remembered_objective(guide)
     guide, params, args = of_fit(guide, params, args)
     check_dictionary(params)
+    num_particles = PARTICLES if num_particles is None else num_particles
     if propagation is None:
         propagation, needs_key = remembered.kind_of(objective), False
     else:

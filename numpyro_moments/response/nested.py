@@ -12,8 +12,10 @@ import numpy as np
 from moment_calculus.numerics import one_thread_at_a_time
 from moment_calculus.predictions import checked_count
 from moment_inference import nested as parts
+from numpyro_moments.draws.model import NumPyroModel
 from numpyro_moments.evaluation.arguments import Precision, checked, checked_key, in_jax
 from numpyro_moments.evaluation.small_operations import small_operations_by_numpy
+from numpyro_moments.objectives.base import Program
 from numpyro_moments.response.conditional import NestedModel
 
 
@@ -41,6 +43,20 @@ class Nested(parts.NestedPosterior):
         seed = np.asarray(jax.random.bits(checked_key("key", key), [4]))
         draws = self.plain_draws(np.random.default_rng(seed), count)
         return {name: jnp.asarray(value) for name, value in draws.items()}
+
+    def predict_by_draws(
+        self, model: Callable, args: tuple, kwargs: dict[str, Any], count: int, key: jax.Array
+    ) -> dict[str, Any]:
+        """Return mixtures over draws of what a model observes, and moments of its other sites."""
+        precision = Precision(True)
+        values = self.plain_draws(
+            np.random.default_rng(np.asarray(jax.random.bits(key, [4]))), count
+        )
+        with precision():
+            args, kwargs = in_jax((args, kwargs), True)
+            first = {name: value[0] for name, value in values.items()}
+            drawn = NumPyroModel(Program(model, self, args, kwargs, {}), first, precision, key)
+            return drawn.predictions(values)
 
 
 @one_thread_at_a_time

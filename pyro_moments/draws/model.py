@@ -23,6 +23,7 @@ from torch.distributions import biject_to
 
 from moment_calculus.likelihoods import families
 from moment_calculus.numerics import to_numpy
+from moment_calculus.predictions import moments_of_draws
 from moment_inference import plate_axes, unknown_site
 from moment_inference.criticism import Arrays, model_with_draws
 from pyro_moments._host import tree_flatten, tree_leaves, tree_map, tree_unflatten
@@ -362,6 +363,14 @@ class PyroModel(model_with_draws.SitesOfFirstRun):
         return self._values_without_data(
             values, [name for name in self.sites if name not in self.latent]
         )
+
+    def predictions(self, values: Arrays) -> dict[str, Any]:
+        """Return predictions of all draws together, and moments of deterministic sites."""
+        moments = {}
+        for name in self.deterministic:
+            (draws,), _ = self.quantity(name, values)
+            moments[name] = moments_of_draws(torch.as_tensor(draws, device=self.device), full=False)
+        return {**moments, **self.mixtures(values)}
 
     def draws_of_prior(self, count: int) -> Arrays:
         """Return the values of all sites in runs without observations."""

@@ -288,7 +288,7 @@ def predict(
     covariance: str | None = None,
     rules: str | RuleBook | None = None,
     propagation: str | None = None,
-    num_particles: int = PARTICLES,
+    num_particles: int | None = None,
     categorical: str | None = None,
     batch_size: int | None = None,
     **kwargs: Any,
@@ -297,7 +297,8 @@ def predict(
 
     Args:
         model: Pyro model.
-        guide: trained guide with Gaussian sites, or what ``fit`` returned.
+        guide: trained guide with Gaussian sites; or what ``fit`` returned; or what ``nested``
+            returned: predictions are mixtures over its draws then.
         *args: the model's arguments, with new inputs and, usually, without observations;
             ``Moments`` for inputs that are uncertain or missing. A plate that draws a
             subsample of their rows takes all of them.
@@ -308,7 +309,9 @@ def predict(
             or your own; by default that of the objective of the fit, else ``"exact"``.
         propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``; by default that of a fit by
             ``DeterministicELBO`` or ``BBAlphaELBO``, else ``"analytic"``.
-        num_particles: number of draws of the latent sites with ``propagation="sampled"``.
+        num_particles: number of draws of the latent sites: 100 by default with
+            ``propagation="sampled"``, 1000 of what ``nested`` returned, which takes no other
+            option.
         categorical: rule for classes, by default that of the objective of the fit if it has
             probabilities, else that of the rule book, or points:
             ``"points"`` (fixed points), ``"pairs"`` (pairwise logsumexp); or a closed form of the
@@ -339,6 +342,13 @@ def predict(
 
     Source: Wu et al. 2019, eq. 9; classes by points, see ``categorical``.
     """
+    if hasattr(guide, "predict_by_draws"):
+        options = {"covariance": covariance, "rules": rules, "propagation": propagation}
+        options |= {"categorical": categorical, "batch_size": batch_size}
+        count = choices.draws_of_nested(num_particles, options)
+        with without_subsampling(blocks.leading_lengths(tree_leaves((args, kwargs)))):
+            return guide.predict_by_draws(model, args, kwargs, count)
+    num_particles = PARTICLES if num_particles is None else num_particles
     objective = remembered.remembered_objective(guide)
     propagation = propagation or remembered.kind_of(objective)
     choices.check_particles(propagation, num_particles)

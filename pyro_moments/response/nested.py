@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from pyro import poutine
 
 from moment_calculus.numerics import one_thread_at_a_time
 from moment_calculus.predictions import checked_count
 from moment_inference import nested as parts
+from pyro_moments.draws.model import PyroModel
 from pyro_moments.evaluation.arguments import checked
 from pyro_moments.fitting.parameters import double_precision, to_float64
+from pyro_moments.fitting.problem import random_state_restored
+from pyro_moments.objectives.base import Program
 from pyro_moments.response.conditional import NestedModel
 
 
@@ -44,6 +48,20 @@ class Nested(parts.NestedPosterior):
         draws = self.plain_draws(np.random.default_rng(seed), count)
         how: Any = {"dtype": torch.get_default_dtype(), "device": self.device}
         return {name: torch.as_tensor(value, **how) for name, value in draws.items()}
+
+    @torch.no_grad()
+    def predict_by_draws(
+        self, model: Callable, args: tuple, kwargs: dict[str, Any], count: int
+    ) -> dict[str, Any]:
+        """Return mixtures over draws of what a model observes, and moments of its other sites."""
+        seed = int(torch.randint(2**62, (), device="cpu"))
+        values = self.plain_draws(np.random.default_rng(seed), count)
+        with double_precision(), random_state_restored(), poutine.block():
+            args, kwargs = to_float64((args, kwargs))
+            first = {name: value[0] for name, value in values.items()}
+            return PyroModel(Program(model, self, args, kwargs), first, self.device).predictions(
+                values
+            )
 
 
 @one_thread_at_a_time

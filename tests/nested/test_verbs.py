@@ -77,3 +77,39 @@ def test_refused_verbs(host, example):
     objective = host.package.DeterministicELBO()
     with pytest.raises(ValueError, match="nested inference has none"):
         host.package.diagnose(model, posterior, *data, objective=objective)
+
+
+def smooth(host):
+    """A line with a random slope per group, and what it is at any input."""
+    dist, sample = host.dist, host.language.sample
+
+    def model(x, y=None):
+        spread = sample("spread", dist.HalfNormal(1.0))
+        weights = sample("weights", dist.Normal(0.0, spread).expand([3]).to_event(1))
+        line = host.language.deterministic("line", x @ weights)
+        with host.language.plate("rows", len(x)):
+            sample("y", dist.Normal(line, 0.5), obs=y)
+
+    x = np.random.default_rng(0).normal(size=(20, 3))
+    return model, x, x @ [0.5, -1.0, 0.2]
+
+
+def test_predictions_are_mixtures_over_draws(host):
+    """Of all coordinates together: at new rows, with means that the weights' have."""
+    model, x, y = smooth(host)
+    posterior = host.package.nested(model, x, y)
+    found = host.package.predict(model, posterior, x[:4] + 1.0, num_particles=400)
+    weights = posterior.marginal("weights")
+    expected = (x[:4] + 1.0) @ weights.mean
+    error = 4.5 * np.sqrt(np.asarray(found["line"].variance) / 400)
+    assert isinstance(found["y"], host.package.SampledPrediction)
+    assert (np.abs(np.asarray(found["y"].mean) - expected) < error).all()
+    assert np.asarray(found["y"].aleatoric_variance) == pytest.approx(np.full(4, 0.25))
+    assert np.asarray(found["line"].mean) == pytest.approx(np.asarray(found["y"].mean))
+
+
+@IN_PYRO
+def test_options_of_guides_are_refused(host, example):
+    model, data, posterior = example
+    with pytest.raises(ValueError, match="rules=: predictions of what nested returned"):
+        host.package.predict(model, posterior, *data, rules="dvi")
