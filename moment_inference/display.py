@@ -63,6 +63,23 @@ def new_axes(axes: Any, columns: int = 1, **options: Any) -> Any:
     return pyplot.subplots(1, columns, layout="constrained", **options)[1]
 
 
+PANELS = 4  # in a row
+
+
+def new_panels(axes: Any, count: int) -> Any:
+    """Return as many axes in a flat array; new ones for None, in rows of four."""
+    if axes is not None:
+        return np.ravel(axes)
+    pyplot = optional_package("matplotlib.pyplot", "pictures need matplotlib")
+    columns = min(count, PANELS)
+    rows = -(-count // columns)
+    size = 3 * columns, 2.4 * rows
+    every = pyplot.subplots(rows, columns, layout="constrained", figsize=size, squeeze=False)[1]
+    for axis in every.flat[count:]:
+        axis.set_visible(False)
+    return every.ravel()[:count]
+
+
 def plot_pit(
     axes: Any, title: str, below: np.ndarray, up_to: np.ndarray, bins: int | None, is_discrete: bool
 ) -> Any:

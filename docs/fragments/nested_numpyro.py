@@ -24,3 +24,11 @@ posterior = nested(model, y)
 print(posterior.marginal("spread").interval(0.9))
 print(posterior.log_evidence, posterior.log_evidence_error)
 print(posterior.summary())
+
+# %% verbs
+from numpyro_moments import diagnose, predict
+
+diagnosis = diagnose(model, posterior, y)
+prediction = predict(model, posterior, y)["obs"]
+print(prediction.mean[:2])
+axes = posterior.plot(["spread", "level"])

@@ -101,6 +101,22 @@ class Inference:
         field = self._marginals.taken(near[:, None]).at(self._correlated(generator, near))
         return grid.surface.origin + drawn @ grid.surface.axes.T, field
 
+    def log_prior_of(self, site: str, place: int, coordinates: np.ndarray) -> np.ndarray | None:
+        """Return log p of a scalar site at its coordinates; None if other sites change it.
+
+        The place is that among the hyperparameters, or in the field.
+        """
+        generator, found = np.random.default_rng(0), []
+        for scale in (0.0, 0.3):
+            sizes = self.conditional.theta.shape[1], self.model.size
+            rows = (scale * generator.normal(size=size) for size in sizes)
+            theta, field = (np.tile(row, (len(coordinates), 1)) for row in rows)
+            own = theta if site in self.selection.hyperparameters else field
+            own[:, place] = coordinates
+            found.append(self.model.densities(theta, field)[site])
+        one, other = found
+        return one if np.allclose(one, other, rtol=1e-9, atol=1e-9) else None
+
     @property
     def _coordinates(self) -> np.ndarray:
         """Return the points that count [g, h] in the coordinates of the surface."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from moment_calculus.predictions.site import central_levels
 from moment_inference.display import aligned
 from moment_inference.errors import unknown_site
+from moment_inference.nested import plots
 from moment_inference.nested.given.selection import Latent, NestedHost, slices_of
 from moment_inference.nested.inference import DOUBTFUL, Inference
 from moment_inference.nested.marginals import Marginal, MixtureMarginal, TableMarginal
@@ -82,9 +85,7 @@ class NestedPosterior:
         return self._mixture(site, latent)
 
     def _table(self, site: str, latent: Latent) -> Marginal:
-        transform = self._host.transform(site)
-        places = range(*self._parts[site].indices(self._inference.grid.points.shape[1]))
-        tables = [TableMarginal(*self._inference.grid.marginal(k), transform) for k in places]
+        tables = [self._element(site, place) for place in range(latent.size)]
         return tables[0] if latent.shape == () else StackedMarginal(tables, latent.shape)
 
     def _mixture(self, site: str, latent: Latent) -> Marginal:
@@ -125,6 +126,67 @@ class NestedPosterior:
         tables = [TableMarginal(*found.grid.marginal(place)) for place in places]
         every = StackedMarginal(tables, (len(tables),))
         return every.mean, every.standard_deviation
+
+    def _element(self, site: str, place: int) -> Marginal:
+        """Return the marginal of an element of a site."""
+        found, column = self._inference, self._parts[site].start + place
+        if site in self.hyperparameters:
+            return TableMarginal(*found.grid.marginal(column), self._host.transform(site))
+        moments = found.means[:, column], found.variances[:, column]
+        return MixtureMarginal(found.weights, *moments, found.corrections.third[:, column])
+
+    def plot(
+        self,
+        sites: Sequence[str] | None = None,
+        *,
+        prior: bool = True,
+        nuts: Any = None,
+        axes: Any = None,
+    ) -> Any:
+        """Plot the density of each element's marginal, beside its prior and draws of chains.
+
+        Args:
+            sites: names of the sites, of each the first twelve elements; by default the
+                hyperparameters and the field's scalars.
+            prior: whether to show the prior's density, at scalars whose prior depends on no
+                other site.
+            nuts: finished chains of the same model, or their draws by site, [draws, ...]; their
+                histograms are shown.
+            axes: axes of ``matplotlib``, as many as there are elements; by default new ones.
+
+        Returns:
+            The axes in a flat array.
+
+        Raises:
+            ImportError: if matplotlib is not installed.
+            ValueError: if the model has no such latent site.
+            TypeError: if ``nuts`` is something else.
+        """
+        chains = {} if nuts is None else plots.draws_of(nuts)
+        if sites is None:
+            scalars = (name for name in self.field if self._host.latent[name].shape == ())
+            sites = (*self.hyperparameters, *scalars)
+        panels = [panel for site in sites for panel in self._panels(site, prior, chains)]
+        return plots.plot_panels(panels, axes)
+
+    def _panels(
+        self, site: str, prior: bool, chains: Mapping[str, np.ndarray]
+    ) -> Iterator[plots.Panel]:
+        if site not in self._parts:
+            raise unknown_site(site, self._parts)
+        shape, draws = self._host.latent[site].shape, chains.get(site)
+        for place, index in enumerate(itertools.islice(np.ndindex(*shape), ROWS)):
+            marginal = self._element(site, place)
+            x = plots.places_of(marginal)
+            known = self._prior(site, x) if prior and shape == () else None
+            of_chains = None if draws is None else draws[(slice(None), *index)]
+            yield plots.Panel(_label(site, index), x, marginal.pdf(x), known, of_chains)
+
+    def _prior(self, site: str, x: np.ndarray) -> np.ndarray | None:
+        """Return the prior's density of a scalar site; None if it depends on others."""
+        coordinates = self._host.transform(site).inverse(x)
+        logs = self._inference.log_prior_of(site, self._parts[site].start, coordinates)
+        return None if logs is None else np.exp(logs)
 
     def plain_draws(self, generator: np.random.Generator, count: int) -> Mapping[str, np.ndarray]:
         """Return draws of all latent sites [count, ...] on their supports."""
@@ -181,16 +243,18 @@ class NestedPosterior:
         return "\n".join([*aligned(rows), evidence, *self.warnings])
 
 
+def _label(site: str, at: tuple[int, ...] = ()) -> str:
+    """Return the name of an element of a site."""
+    return f"{site}[{','.join(map(str, at))}]" if at else site
+
+
 def _rows(site: str, marginal: Marginal, levels: tuple[float, float]) -> list[list[str]]:
     ends = [np.asarray(marginal.quantile(level)) for level in levels]
     arrays = [marginal.mean, marginal.standard_deviation, marginal.skewness, *ends]
     if marginal.shape == ():
-        return [[site, *(f"{float(array):.3f}" for array in arrays)]]
+        return [[_label(site), *(f"{float(array):.3f}" for array in arrays)]]
     places = list(np.ndindex(*marginal.shape))
-    rows = [
-        [f"{site}[{','.join(map(str, at))}]", *(f"{array[at]:.3f}" for array in arrays)]
-        for at in places[:ROWS]
-    ]
+    rows = [[_label(site, at), *(f"{array[at]:.3f}" for array in arrays)] for at in places[:ROWS]]
     return (
         rows if len(places) <= ROWS else [*rows, [f"{site}: {len(places) - ROWS} more"] + [""] * 5]
     )

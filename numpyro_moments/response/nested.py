@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -39,24 +39,25 @@ class Nested(parts.NestedPosterior):
             ValueError: if ``n`` is not a positive number.
             TypeError: if ``key`` is no key.
         """
-        count = checked_count(n)
-        seed = np.asarray(jax.random.bits(checked_key("key", key), [4]))
-        draws = self.plain_draws(np.random.default_rng(seed), count)
+        generator = _generator(checked_key("key", key))
+        draws = self.plain_draws(generator, checked_count(n))
         return {name: jnp.asarray(value) for name, value in draws.items()}
 
     def predict_by_draws(
         self, model: Callable, args: tuple, kwargs: dict[str, Any], count: int, key: jax.Array
     ) -> dict[str, Any]:
         """Return mixtures over draws of what a model observes, and moments of its other sites."""
-        precision = Precision(True)
-        values = self.plain_draws(
-            np.random.default_rng(np.asarray(jax.random.bits(key, [4]))), count
-        )
+        precision, guide = Precision(True), cast(Any, self)
+        values = self.plain_draws(_generator(key), count)
         with precision():
             args, kwargs = in_jax((args, kwargs), True)
             first = {name: value[0] for name, value in values.items()}
-            drawn = NumPyroModel(Program(model, self, args, kwargs, {}), first, precision, key)
-            return drawn.predictions(values)
+            program = Program(model, guide, args, kwargs, {})
+            return NumPyroModel(program, first, precision, key).predictions(values)
+
+
+def _generator(key: jax.Array) -> np.random.Generator:
+    return np.random.default_rng(np.asarray(jax.random.bits(key, [4])))
 
 
 @one_thread_at_a_time

@@ -343,8 +343,9 @@ def predict(
     Source: Wu et al. 2019, eq. 9; classes by points, see ``categorical``.
     """
     if hasattr(guide, "predict_by_draws"):
-        options = {"covariance": covariance, "rules": rules, "propagation": propagation}
-        options |= {"categorical": categorical, "batch_size": batch_size}
+        options: dict[str, Any] = {"covariance": covariance, "rules": rules}
+        options |= {"propagation": propagation, "categorical": categorical}
+        options |= {"batch_size": batch_size}
         count = choices.draws_of_nested(num_particles, options)
         with without_subsampling(blocks.leading_lengths(tree_leaves((args, kwargs)))):
             return guide.predict_by_draws(model, args, kwargs, count)

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from moment_calculus.numerics.pareto import smooth_weights
 from moment_inference.criticism.diagnosis.nested import check_centre
@@ -113,3 +114,42 @@ def test_options_of_guides_are_refused(host, example):
     model, data, posterior = example
     with pytest.raises(ValueError, match="rules=: predictions of what nested returned"):
         host.package.predict(model, posterior, *data, rules="dvi")
+
+
+@IN_PYRO
+def test_plots(host, example):
+    """Densities of marginals and priors integrate to one, where chains and priors are known."""
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    *_, posterior = example
+    draws = posterior.sample(200)
+    axes = posterior.plot(nuts=draws)
+    assert [axis.get_title() for axis in axes] == ["spread", "mean"]
+    priors = (lambda x: 2 * norm.pdf(x)), norm(0, 2).pdf
+    for axis, density_of_prior in zip(axes, priors, strict=True):
+        found, prior = axis.get_lines()
+        x, density = found.get_data()
+        assert np.trapezoid(density, x) == pytest.approx(1.0, abs=0.01)
+        assert prior.get_ydata() == pytest.approx(density_of_prior(x))
+        assert len(axis.patches) == 1
+    effects = posterior.plot(["effect"])
+    assert len(effects) == 8
+    assert [len(axis.get_lines()) for axis in effects] == [1] * 8
+    with pytest.raises(TypeError, match="nuts is a finished MCMC"):
+        posterior.plot(nuts=[1.0])
+    matplotlib.pyplot.close("all")
+
+
+@IN_PYRO
+def test_priors_that_depend_on_others_are_not_shown(host):
+    pytest.importorskip("matplotlib").use("agg")
+    sample, dist = host.language.sample, host.dist
+
+    def model(y):
+        spread = sample("spread", dist.HalfNormal(1.0))
+        level = sample("level", dist.Normal(0.0, spread))
+        sample("y", dist.Normal(level, 1.0).expand([2]).to_event(1), obs=y)
+
+    axes = host.package.nested(model, host.array([1.0, 2.0])).plot()
+    assert [axis.get_title() for axis in axes] == ["spread", "level"]
+    assert [len(axis.get_lines()) for axis in axes] == [2, 1]

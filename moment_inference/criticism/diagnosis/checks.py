@@ -438,8 +438,10 @@ def run_checks(fitted_model: FittedModel, num_samples: int) -> Diagnosis:
 
 def _findings(inputs: DiagnosisInputs) -> Iterator[Finding]:
     fitted_model = inputs.fitted_model
-    is_nested = isinstance(fitted_model, FittedNested)
-    yield from check_nested(fitted_model) if is_nested else _of_guide(inputs)
+    if isinstance(fitted_model, FittedNested):
+        yield from check_nested(fitted_model)
+    else:
+        yield from _of_guide(inputs)
     yield check_prior_conflict(inputs)
     for site in fitted_model.observed:
         yield check_influence(inputs, site)
