@@ -27,9 +27,11 @@ print(posterior.log_evidence, posterior.log_evidence_error)
 print(posterior.summary())
 
 # %% verbs
-from pyro_moments import diagnose, predict
+from pyro_moments import Nested, diagnose, predict
 
 diagnosis = diagnose(model, posterior, y)
 prediction = predict(model, posterior, y)["obs"]
 print(prediction.mean[:2])
 axes = posterior.plot(["spread", "level"])
+posterior.save("counts.safetensors")
+again = Nested.load("counts.safetensors", model, y)

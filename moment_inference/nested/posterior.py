@@ -12,10 +12,9 @@ import numpy as np
 from moment_calculus.predictions.site import central_levels
 from moment_inference.display import aligned
 from moment_inference.errors import unknown_site
-from moment_inference.nested import plots
 from moment_inference.nested.given.selection import Latent, NestedHost, slices_of
 from moment_inference.nested.inference import DOUBTFUL, Inference
-from moment_inference.nested.marginals import Marginal, MixtureMarginal, TableMarginal
+from moment_inference.nested.marginals import Marginal, MixtureMarginal, TableMarginal, plots
 from moment_inference.nested.marginals.linear import Moments, linear_moments
 from moment_inference.nested.marginals.stacked import StackedMarginal
 
@@ -85,24 +84,37 @@ class NestedPosterior:
         return self._mixture(site, latent)
 
     def _table(self, site: str, latent: Latent) -> Marginal:
-        tables = [self._element(site, place) for place in range(latent.size)]
+        tables = [*self._tables(site)]
         return tables[0] if latent.shape == () else StackedMarginal(tables, latent.shape)
 
     def _mixture(self, site: str, latent: Latent) -> Marginal:
+        moments = (each.reshape(-1, *latent.shape) for each in self._moments(site))
+        return MixtureMarginal(self._inference.weights, *moments)
+
+    def _tables(self, site: str) -> Iterator[Marginal]:
+        """Yield the marginals of a hyperparameter's elements."""
+        transform, grid = self._host.transform(site), self._inference.grid
+        for place in range(*self._parts[site].indices(grid.points.shape[1])):
+            yield TableMarginal(*grid.marginal(place), transform)
+
+    def _elements(self, site: str) -> Iterator[Marginal]:
+        """Yield the marginals of a site's elements, one by one."""
+        if site in self.hyperparameters:
+            yield from self._tables(site)
+            return
+        moments = self._moments(site)
+        for place in range(moments[0].shape[1]):
+            yield MixtureMarginal(self._inference.weights, *(each[:, place] for each in moments))
+
+    def _moments(self, site: str) -> Moments:
+        """Return the moments of the elements of a site of the field."""
         part, found = self._parts[site], self._inference
-        trial = np.random.default_rng(0).normal(size=(1, latent.size))
+        trial = np.random.default_rng(0).normal(size=(1, self._host.latent[site].size))
         value = self._host.values((site,), trial)[site].reshape(1, -1)
         if np.array_equal(value, trial):
-            moments = (
-                found.means[:, part],
-                found.variances[:, part],
-                found.corrections.third[:, part],
-            )
-        else:
-            moments = self._linear_moments(site, part)
-        return MixtureMarginal(
-            found.weights, *(each.reshape(-1, *latent.shape) for each in moments)
-        )
+            third = found.corrections.third[:, part]
+            return found.means[:, part], found.variances[:, part], third
+        return self._linear_moments(site, part)
 
     def _linear_moments(self, site: str, part: slice) -> Moments:
         """Return the moments of a site that is a linear function of its part of the field."""
@@ -126,14 +138,6 @@ class NestedPosterior:
         tables = [TableMarginal(*found.grid.marginal(place)) for place in places]
         every = StackedMarginal(tables, (len(tables),))
         return every.mean, every.standard_deviation
-
-    def _element(self, site: str, place: int) -> Marginal:
-        """Return the marginal of an element of a site."""
-        found, column = self._inference, self._parts[site].start + place
-        if site in self.hyperparameters:
-            return TableMarginal(*found.grid.marginal(column), self._host.transform(site))
-        moments = found.means[:, column], found.variances[:, column]
-        return MixtureMarginal(found.weights, *moments, found.corrections.third[:, column])
 
     def plot(
         self,
@@ -175,8 +179,9 @@ class NestedPosterior:
         if site not in self._parts:
             raise unknown_site(site, self._parts)
         shape, draws = self._host.latent[site].shape, chains.get(site)
-        for place, index in enumerate(itertools.islice(np.ndindex(*shape), ROWS)):
-            marginal = self._element(site, place)
+        for index, marginal in itertools.islice(
+            zip(np.ndindex(*shape), self._elements(site), strict=False), ROWS
+        ):
             x = plots.places_of(marginal)
             known = self._prior(site, x) if prior and shape == () else None
             of_chains = None if draws is None else draws[(slice(None), *index)]

@@ -273,7 +273,7 @@ class Calls:
             raise TypeError(
                 f"the guide is what nested returned, and {verb} takes a trained guide or what fit "
                 f"returned: {', '.join((*TAKE_NESTED, *TAKE_CONTAINERS))} take it, and it has "
-                "marginals, a summary and draws of its own"
+                "marginals, draws, plots and files (save) of its own"
             )
         if found & {"MCMC", "Response"}:
             raise TypeError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from os import PathLike
 from typing import Any, cast
 
 import jax
@@ -15,12 +16,15 @@ from moment_inference import nested as parts
 from numpyro_moments.draws.model import NumPyroModel
 from numpyro_moments.evaluation.arguments import Precision, checked, checked_key, in_jax
 from numpyro_moments.evaluation.small_operations import small_operations_by_numpy
+from numpyro_moments.fitting.storing import HOST
 from numpyro_moments.objectives.base import Program
 from numpyro_moments.response.conditional import NestedModel
 
 
 class Nested(parts.NestedPosterior):
     """The posterior of a latent Gaussian model, by nested inference."""
+
+    _host: NestedModel
 
     def sample(self, n: int, key: jax.Array) -> dict[str, jax.Array]:
         """Draw from the posterior.
@@ -43,6 +47,47 @@ class Nested(parts.NestedPosterior):
         draws = self.plain_draws(generator, checked_count(n))
         return {name: jnp.asarray(value) for name, value in draws.items()}
 
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the posterior into one file.
+
+        The file holds arrays as safetensors, and a header of JSON: versions, the model's
+        sites with their distributions and shapes, and a digest of the data. Nothing in it is
+        executed when it is loaded.
+
+        Args:
+            path: the file; an existing one is replaced atomically.
+
+        Example:
+            >>> posterior.save("walk.safetensors")  # doctest: +SKIP
+        """
+        _file(self, self._host).write(path, parts.tree_of(self._inference, _digest(self._host)), {})
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], model: Callable, *data: Any, **named: Any) -> Nested:
+        """Load a posterior from a file of :meth:`save`, without exploring anew.
+
+        Args:
+            path: the file.
+            model: the model that it is of.
+            *data: its arguments, with observations, as ``nested`` had them.
+            **named: arguments of the model by name.
+
+        Returns:
+            The posterior.
+
+        Raises:
+            FileNotFoundError: if there is no file.
+            StoredFileError: if it is truncated, damaged, of another kind, of a newer
+                version, or from another framework, model or data.
+
+        Example:
+            >>> posterior = Nested.load("walk.safetensors", model, y)  # doctest: +SKIP
+        """
+        host = _host(model, data, named)
+        tree = _file(cls, host).read(path, require_checkpoint=False)
+        with host.precision():
+            return cls(host, parts.inference_of(tree, host, _digest(host), path))
+
     def predict_by_draws(
         self, model: Callable, args: tuple, kwargs: dict[str, Any], count: int, key: jax.Array
     ) -> dict[str, Any]:
@@ -58,6 +103,23 @@ class Nested(parts.NestedPosterior):
 
 def _generator(key: jax.Array) -> np.random.Generator:
     return np.random.default_rng(np.asarray(jax.random.bits(key, [4])))
+
+
+def _host(model: Callable, data: tuple, named: dict[str, Any]) -> NestedModel:
+    precision = Precision(True)
+    with precision():
+        args, kwargs = in_jax((data, named), True)
+    return NestedModel(model, args, kwargs, precision)
+
+
+def _file(result: Any, host: NestedModel) -> Any:
+    """Return the writer and reader of files of a posterior, or of its class."""
+    with host.precision():
+        return HOST.stored(result, HOST.described(host.model, host.args, host.kwargs))
+
+
+def _digest(host: NestedModel) -> str:
+    return HOST.digest((host.args, host.kwargs))
 
 
 @one_thread_at_a_time
@@ -97,8 +159,6 @@ def nested(model: Callable, *data: Any, over: Sequence[str] | None = None, **nam
         >>> posterior.marginal("sigma").quantile(0.95)  # doctest: +SKIP
         >>> posterior.log_evidence, posterior.log_evidence_error  # doctest: +SKIP
     """
-    precision = Precision(True)
-    with precision(), small_operations_by_numpy():
-        args, kwargs = in_jax((data, named), True)
-        host = NestedModel(model, args, kwargs, precision)
+    host = _host(model, data, named)
+    with host.precision(), small_operations_by_numpy():
         return Nested(host, parts.Inference.of(host, over))

@@ -310,8 +310,8 @@ def predict(
         propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``; by default that of a fit by
             ``DeterministicELBO`` or ``BBAlphaELBO``, else ``"analytic"``.
         num_particles: number of draws of the latent sites: 100 by default with
-            ``propagation="sampled"``, 1000 of what ``nested`` returned, which takes no other
-            option.
+            ``propagation="sampled"``, 1000 of what ``nested`` returned, which has no
+            propagation.
         categorical: rule for classes, by default that of the objective of the fit if it has
             probabilities, else that of the rule book, or points:
             ``"points"`` (fixed points), ``"pairs"`` (pairwise logsumexp); or a closed form of the

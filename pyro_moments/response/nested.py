@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from pyro_moments.draws.model import PyroModel
 from pyro_moments.evaluation.arguments import checked
 from pyro_moments.fitting.parameters import double_precision, to_float64
 from pyro_moments.fitting.problem import random_state_restored
+from pyro_moments.fitting.storing import HOST
 from pyro_moments.objectives.base import Program
 from pyro_moments.response.conditional import NestedModel
 
@@ -23,10 +25,12 @@ from pyro_moments.response.conditional import NestedModel
 class Nested(parts.NestedPosterior):
     """The posterior of a latent Gaussian model, by nested inference."""
 
+    _host: NestedModel
+
     @property
     def device(self) -> torch.device:
         """Where the values of the model's sites are."""
-        return self._host.device  # type: ignore[attr-defined]
+        return self._host.device
 
     def sample(self, n: int) -> dict[str, torch.Tensor]:
         """Draw from the posterior, with torch's global generator.
@@ -49,6 +53,47 @@ class Nested(parts.NestedPosterior):
         how: Any = {"dtype": torch.get_default_dtype(), "device": self.device}
         return {name: torch.as_tensor(value, **how) for name, value in draws.items()}
 
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the posterior into one file.
+
+        The file holds arrays as safetensors, and a header of JSON: versions, the model's
+        sites with their distributions and shapes, and a digest of the data. Nothing in it is
+        executed when it is loaded.
+
+        Args:
+            path: the file; an existing one is replaced atomically.
+
+        Example:
+            >>> posterior.save("walk.safetensors")  # doctest: +SKIP
+        """
+        _file(self, self._host).write(path, parts.tree_of(self._inference, _digest(self._host)), {})
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], model: Callable, *data: Any, **named: Any) -> Nested:
+        """Load a posterior from a file of :meth:`save`, without exploring anew.
+
+        Args:
+            path: the file.
+            model: the model that it is of.
+            *data: its arguments, with observations, as ``nested`` had them.
+            **named: arguments of the model by name.
+
+        Returns:
+            The posterior.
+
+        Raises:
+            FileNotFoundError: if there is no file.
+            StoredFileError: if it is truncated, damaged, of another kind, of a newer
+                version, or from another framework, model or data.
+
+        Example:
+            >>> posterior = Nested.load("walk.safetensors", model, y)  # doctest: +SKIP
+        """
+        with double_precision():
+            host = NestedModel(model, *to_float64((data, named)))
+            tree = _file(cls, host).read(path, require_checkpoint=False)
+            return cls(host, parts.inference_of(tree, host, _digest(host), path))
+
     @torch.no_grad()
     def predict_by_draws(
         self, model: Callable, args: tuple, kwargs: dict[str, Any], count: int
@@ -62,6 +107,16 @@ class Nested(parts.NestedPosterior):
             return PyroModel(Program(model, self, args, kwargs), first, self.device).predictions(
                 values
             )
+
+
+def _file(result: Any, host: NestedModel) -> Any:
+    """Return the writer and reader of files of a posterior, or of its class."""
+    with host.context():
+        return HOST.stored(result, HOST.described(host.model, host.args, host.kwargs))
+
+
+def _digest(host: NestedModel) -> str:
+    return HOST.digest((host.args, host.kwargs))
 
 
 @one_thread_at_a_time

@@ -8,6 +8,9 @@ from scipy.stats import norm
 
 from moment_calculus.numerics.pareto import smooth_weights
 from moment_inference.criticism.diagnosis.nested import check_centre
+from moment_inference.nested.grid import explore
+from moment_inference.nested.storing import _packed, _unpacked
+from moment_inference.optimisation.storage.files import pack, unpack
 from tests.checks.marks import IN_PYRO
 from tests.fitting.models import fresh
 from tests.nested.test_nested import intercepts, schools
@@ -153,3 +156,31 @@ def test_priors_that_depend_on_others_are_not_shown(host):
     axes = host.package.nested(model, host.array([1.0, 2.0])).plot()
     assert [axis.get_title() for axis in axes] == ["spread", "level"]
     assert [len(axis.get_lines()) for axis in axes] == [2, 1]
+
+
+def test_files(host, example, tmp_path):
+    """Hold all that marginals, draws and evidence need, and are read for the same data alone."""
+    model, data, posterior = example
+    path = tmp_path / "schools.safetensors"
+    posterior.save(path)
+    loaded = host.package.Nested.load(path, model, *data)
+    assert loaded.summary() == posterior.summary()
+    draws, again = (
+        each.plain_draws(np.random.default_rng(0), 5)["effect"] for each in (posterior, loaded)
+    )
+    np.testing.assert_array_equal(draws, again)
+    errors, y = data
+    with pytest.raises(host.package.StoredFileError, match="is of other data"):
+        host.package.Nested.load(path, model, errors, y + 1)
+    with pytest.raises(host.package.StoredFileError, match="holds the parameters of a Nested"):
+        host.package.load(path, model, host.package.DVIGuide(), *data)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 4], ids=["point", "line", "lattice", "composite"])
+def test_grids_of_every_design_are_stored(count):
+    grid = explore(lambda points: -0.5 * (points**2).sum(1), np.zeros(count))
+    tree, arrays = pack(_packed(grid), lambda part: part)
+    again = _unpacked(unpack(tree, arrays))
+    np.testing.assert_array_equal(again.weights, grid.weights)
+    assert again.log_evidence == grid.log_evidence
+    assert type(again.design) is type(grid.design)

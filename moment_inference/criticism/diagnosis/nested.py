@@ -22,10 +22,11 @@ def check_nested(fitted: FittedNested) -> Iterator[Finding]:
     correction = f"{posterior.correction:+.3f} ± {posterior.correction_error:.3f} nats"
     good = "what the ELBO of the field lacks is known well enough"
     yield _unless_in_doubt(posterior, ["correction"], "correction", correction, good)
-    names = ", ".join(posterior.hyperparameters)
+    names = ", ".join(posterior.hyperparameters) or "one point"
     good = "the hyperparameters have one mode, and their mass is on the grid"
     yield _unless_in_doubt(posterior, ["modes", "edge"], "grid", names, good)
-    yield check_centre(fitted)
+    if posterior.field:
+        yield check_centre(fitted)
 
 
 def _unless_in_doubt(

@@ -9,7 +9,7 @@ import numpy as np
 
 from moment_calculus.numerics.arrays import to_numpy
 from moment_inference.display import COLOURS, EXPECTED, new_panels
-from moment_inference.nested.marginals import Marginal
+from moment_inference.nested.marginals.site import Marginal
 
 POINTS = 300
 TAIL = 1e-3  # probability beyond each end of a picture
