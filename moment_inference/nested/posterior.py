@@ -88,8 +88,8 @@ class NestedPosterior:
         return tables[0] if latent.shape == () else StackedMarginal(tables, latent.shape)
 
     def _mixture(self, site: str, latent: Latent) -> Marginal:
-        moments = (each.reshape(-1, *latent.shape) for each in self._moments(site))
-        return MixtureMarginal(self._inference.weights, *moments)
+        shaped = [each.reshape(-1, *latent.shape) for each in self._moments(site)]
+        return MixtureMarginal(self._inference.weights, shaped[0], shaped[1], shaped[2])
 
     def _tables(self, site: str) -> Iterator[Marginal]:
         """Yield the marginals of a hyperparameter's elements."""
@@ -102,9 +102,8 @@ class NestedPosterior:
         if site in self.hyperparameters:
             yield from self._tables(site)
             return
-        moments = self._moments(site)
-        for place in range(moments[0].shape[1]):
-            yield MixtureMarginal(self._inference.weights, *(each[:, place] for each in moments))
+        for mean, variance, third in zip(*(each.T for each in self._moments(site)), strict=True):
+            yield MixtureMarginal(self._inference.weights, mean, variance, third)
 
     def _moments(self, site: str) -> Moments:
         """Return the moments of the elements of a site of the field."""

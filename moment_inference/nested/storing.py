@@ -21,8 +21,8 @@ from moment_inference.nested.sparse import Pattern, Sparse
 from moment_inference.optimisation.storage.files import StoredFileError
 
 PARTS = ("selection", "uncorrected", "grid", "conditional", "corrections", "weights")
-KINDS = (Composite, Conditional, Corrections, Extent, Grid, Lattice, Mode, Selection)
-KINDS += (SinglePoint, Sparse)
+KINDS: tuple[Any, ...] = (Composite, Conditional, Corrections, Extent, Grid, Lattice, Mode)
+KINDS += (Selection, SinglePoint, Sparse)
 BY_NAME = {kind.__name__: kind for kind in KINDS}
 KIND = "kind"  # of the object that a dictionary stands for
 

@@ -13,6 +13,7 @@ from moment_inference.nested.exploration.surface import Cells
 NOWHERE, NO_AXES = np.zeros(0), np.zeros((0, 0))
 
 
+@dataclass(frozen=True)
 class SinglePoint:
     """One point of no coordinates."""
 
