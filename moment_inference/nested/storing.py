@@ -62,6 +62,8 @@ def _packed(value: Any) -> Any:
         return {KIND: type(value).__name__, **parts}
     if isinstance(value, list | tuple):
         return type(value)(map(_packed, value))
+    if isinstance(value, np.generic):
+        return value.item()
     return np.ascontiguousarray(value) if isinstance(value, np.ndarray) else value
 
 
