@@ -10,7 +10,12 @@ import numpy as np
 from moment_calculus.numerics.pareto import ImportanceWeights, check_ratios, smooth_weights
 from moment_calculus.predictions.site import PredictedSite
 from moment_inference.criticism.comparison.differences import Coordinates
-from moment_inference.criticism.fitted_model import MAX_PREDICTIONS, FittedModel, Posterior
+from moment_inference.criticism.fitted_model import (
+    DRAWS,
+    MAX_PREDICTIONS,
+    FittedModel,
+    Posterior,
+)
 from moment_inference.nested.posterior import NestedPosterior
 from moment_inference.response.response import Response
 
@@ -48,8 +53,9 @@ class FittedNested(FittedModel):
         return Coordinates(loc, scale)
 
     def predictions(self, approximation: str) -> dict[str, PredictedSite]:
-        """Return the predictions by all draws together, by observed site."""
-        return {**self.mixtures(self.cached_draws(approximation), MAX_PREDICTIONS)[1]}
+        """Return the predictions by draws together, by observed site."""
+        draws = self.cached_draws(approximation).thinned(DRAWS)
+        return {**self.mixtures(draws, MAX_PREDICTIONS)[1]}
 
     def weights_at_centre(self) -> ImportanceWeights | str:
         """Return weights of draws of the field given the best hyperparameters, or why none."""

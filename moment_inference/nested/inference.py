@@ -14,7 +14,7 @@ from moment_inference.nested.cumulant import Corrections, corrections
 from moment_inference.nested.exploration.draws import nearest_points, surface_draws
 from moment_inference.nested.exploration.mode import NoMode
 from moment_inference.nested.factors import factorise
-from moment_inference.nested.fieldless import WithoutField, without_corrections
+from moment_inference.nested.given.fieldless import WithoutField, without_corrections
 from moment_inference.nested.given.host import ConditionalModel
 from moment_inference.nested.given.selection import FIT, NestedHost, Selection, select
 from moment_inference.nested.grid import Grid, explore

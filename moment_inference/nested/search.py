@@ -10,7 +10,7 @@ import numpy as np
 
 from moment_inference.nested.conditional import Conditional, Conditioning, Start
 from moment_inference.nested.exploration.mode import finite
-from moment_inference.nested.fieldless import WithoutField
+from moment_inference.nested.given.fieldless import WithoutField
 
 NEIGHBOURS = 2  # as many points a fit's term
 AMPLIFIED = 3.0  # most that a fit may amplify deviations of its points: else it extrapolates
