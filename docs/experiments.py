@@ -16,6 +16,7 @@ import experiments_attacks
 import experiments_convolutional
 import experiments_covariance
 import experiments_dependence
+import experiments_effects
 import experiments_joint
 import experiments_nested
 import experiments_nested_peers
@@ -32,7 +33,10 @@ OWN = ("dropout", "tridiagonal", "vbp", "nuts", "on_gpu", "pruning", "dependence
 OWN += ("held_draws", "nested", "nested_peers")
 PAGES = (
     *(FOLDER / f"{name}.md" for name in (*OWN, "backward_covariance", "convolutional_nets")),
-    *(DOCS / f"{name}.md" for name in ("accuracy", "benchmarks", "coming_from", "index", "maths")),
+    *(
+        DOCS / f"{name}.md"
+        for name in ("accuracy", "benchmarks", "coming_from", "effects", "index", "maths")
+    ),
     DOCS.parent / "README.md",
 )
 BLOCK = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end -->)", re.S)
@@ -278,6 +282,7 @@ TABLES = {
 }
 _OTHERS = experiments_accuracy, experiments_attacks, experiments_convolutional
 _OTHERS += experiments_covariance, experiments_dependence, experiments_joint, experiments_nested
+_OTHERS += (experiments_effects,)
 _OTHERS += experiments_nested_peers, experiments_peers, experiments_pruning, experiments_vbp
 for _title, _make in (row for module in _OTHERS for row in module.TABLES.items()):
     TABLES[_title] = lambda make=_make: make(lambda name: read(name))

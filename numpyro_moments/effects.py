@@ -146,7 +146,7 @@ def hilbert_space(
     x = _constant(x, z)
     size = structures.Interval.of(x, between), functions, boundary
     basis, squares = structures.hilbert_functions(x, *size), structures.hilbert_squares(x, *size)
-    root = structures.KERNELS[kernel](squares, height, length, jnp.exp)
+    root = structures.kernel_root(kernel)(squares, height, length, jnp.exp)
     return _effect(name, basis, root * z)
 
 

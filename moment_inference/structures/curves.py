@@ -87,6 +87,13 @@ KERNELS: Mapping[str, Callable[..., Any]] = MappingProxyType(
 )
 
 
+def kernel_root(kernel: str) -> Callable[..., Any]:
+    """Return the root of the spectral density of a kernel; raise ValueError if it has no such."""
+    if kernel not in KERNELS:
+        raise ValueError(f"kernel={kernel!r}: choose one of {', '.join(map(repr, KERNELS))}")
+    return KERNELS[kernel]
+
+
 def spline_functions(x: Array, interval: Interval, functions: int, degree: int) -> Array:
     """Return B-splines on knots in equal distances, whose sum is 1 within the interval, [n, m].
 

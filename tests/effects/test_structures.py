@@ -101,11 +101,16 @@ COVARIANCES = {
 def test_curves_have_the_covariance_of_their_kernel(kernel):
     """Of a Gaussian process with a length of a fifth of the interval."""
     length, size = 0.6, (WIDE, 400, 2.5)
-    root = structures.KERNELS[kernel](structures.hilbert_squares(X, *size), 1.0, length, np.exp)
+    root = structures.kernel_root(kernel)(structures.hilbert_squares(X, *size), 1.0, length, np.exp)
     basis = structures.hilbert_functions(X, *size) * root
     expected = COVARIANCES[kernel](DISTANCES / length)
     tolerance = 1e-6 if kernel == "squared exponential" else 1e-3
     assert np.abs(basis @ basis.T - expected).max() < tolerance
+
+
+def test_kernels_are_named():
+    with pytest.raises(ValueError, match="kernel='periodic': choose one of 'squared exponential'"):
+        structures.kernel_root("periodic")
 
 
 @pytest.mark.parametrize(("functions", "degree"), [(4, 3), (12, 3), (9, 2), (5, 1), (11, 4)])
