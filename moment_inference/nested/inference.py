@@ -18,12 +18,19 @@ from moment_inference.nested.given.fieldless import WithoutField, without_correc
 from moment_inference.nested.given.host import ConditionalModel
 from moment_inference.nested.given.selection import FIT, NestedHost, Selection, select
 from moment_inference.nested.grid import Grid, explore
-from moment_inference.nested.local import local_corrections, node_count, structure_of
+from moment_inference.nested.local import (
+    chain_evidence,
+    chain_of,
+    local_corrections,
+    node_count,
+    structure_of,
+)
 from moment_inference.nested.marginals.shifted_log_normal import ShiftedLogNormal
 from moment_inference.nested.search import Search
 
 LARGE_CUMULANT = 0.2  # nats; its error is a quarter, as much as the evidence may be off
 FEW_NODES = 500  # of quadrature: no slower than a step of the search for the Gaussian
+NEGLIGIBLE = 1e-3  # nats of a correction whose error does not matter
 DOUBTFUL = 0.5  # nats of a correction's error beyond which it is no basis
 AT_ONCE = 5_000_000  # normal numbers
 FAR = 25.0  # unconstrained, of a start: the log of 1e11
@@ -179,7 +186,20 @@ def corrected_field(
         exact = local_corrections(model, conditional, structure)
         if np.isfinite(exact.evidence).all() and exact.error @ weights < DOUBTFUL:
             return exact
-    return found or corrections(model, conditional)
+    return _along_chain(model, conditional, found or corrections(model, conditional), weights)
+
+
+def _along_chain(
+    model: ConditionalModel, conditional: Conditional, found: Corrections, weights: np.ndarray
+) -> Corrections:
+    """Return corrections with the evidence by quadrature along a chain, if there is one."""
+    chain = chain_of(conditional) if abs(found.evidence @ weights) > NEGLIGIBLE else None
+    if chain is None:
+        return found
+    evidence, error = chain_evidence(model, conditional, chain)
+    if not np.isfinite(evidence).all() or error @ weights > found.error @ weights:
+        return found
+    return found._replace(evidence=evidence, error=error)
 
 
 def starts(quartiles: np.ndarray) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from moment_inference.nested.conditional import Conditional
 from moment_inference.nested.cumulant import Corrections
 from moment_inference.nested.given.host import ConditionalModel
 from moment_inference.nested.local.blocks import Blocks
+from moment_inference.nested.local.remainder import Remainder
 from moment_inference.nested.local.rules import Rule, product_nodes, rules_of
 from moment_inference.nested.local.structure import Structure
 
@@ -29,10 +29,8 @@ def local_corrections(
 ) -> Corrections:
     """Return what quadrature of the blocks adds to the ELBO and to the moments of q(x | θ).
 
-    With η = E η + δ, w the weights of the predictors in the precision and v their variances,
-    log p(x, y | θ) − log q(x) is ELBO + Σ_i r_i(δ_i), r = f(η) − E f − δ E f′ + ½ w (δ² − v): at
-    the optimum all else has the slopes −E f′ and the precision that w leaves. So p(y | θ) is
-    exp ELBO times the expectation of ∏ exp r_i over the border, and over each block given it.
+    p(y | θ) is exp ELBO times the expectation of ∏ exp r_i (``Remainder``) over the border, and
+    over each block given it.
     Source: ``docs/maths.md``, nested inference.
     """
     points = np.flatnonzero(np.isfinite(conditional.elbo) & conditional.factors.is_definite)
@@ -66,13 +64,9 @@ class _Given(NamedTuple):
 class _Quadrature:
     """The integrals at some points of the hyperparameters."""
 
-    model: ConditionalModel
     structure: Structure
     blocks: Blocks
-    theta: np.ndarray  # [g, h]
-    predictor: np.ndarray  # E η, [g, n]
-    variance: np.ndarray  # v, [g, n]
-    weights: np.ndarray  # w, [g, n]
+    remainder: Remainder
 
     @classmethod
     def of(
@@ -85,8 +79,7 @@ class _Quadrature:
         """Return the integrals at some of the points."""
         matrices = conditional.precision.take(points), conditional.design.take(points)
         blocks = Blocks.of(*matrices, structure)
-        arrays = conditional.theta, conditional.predictor, conditional.variance, conditional.weights
-        return cls(model, structure, blocks, *(array[points] for array in arrays))
+        return cls(structure, blocks, Remainder.of(model, conditional, points))
 
     def corrections(self) -> Corrections:
         """Return the corrections of evidence and moments, with an error of the evidence."""
@@ -117,7 +110,7 @@ class _Quadrature:
 
     def _all(self, nodes: np.ndarray, inner: Nodes) -> _Given:
         """Return the blocks given all nodes of the border, some at a time."""
-        numbers = self.predictor.size * len(inner[0])
+        numbers = self.remainder.predictor.size * len(inner[0])
         count = max(1, NUMBERS // max(1, numbers))
         starts = range(0, len(nodes), count)
         parts = [self._given(nodes[start : start + count], inner) for start in starts]
@@ -129,24 +122,9 @@ class _Quadrature:
         places, weights = inner
         by_border, by_block = self.blocks.deviations(nodes, places)
         deviation = by_border[:, :, None] + by_block[:, None]  # [g, b, t, n]
-        rest = self._rest(deviation.reshape(len(deviation), -1, deviation.shape[3]))
+        rest = self.remainder.at(deviation.reshape(len(deviation), -1, deviation.shape[3]))
         sums = self.blocks.sums(rest).reshape(*deviation.shape[:3], -1)
         logs = sums + np.log(weights)[:, None]
         total = logsumexp(logs, axis=2)
         shares = np.exp(logs[..., :-1] - total[:, :, None, :-1])
         return _Given(total, self.blocks.moments(shares, places))
-
-    def _rest(self, deviation: np.ndarray) -> np.ndarray:
-        """Return r at deviations [g, m, n] of the predictors."""
-        expected, slope = self._terms
-        weights, variance = self.weights[:, None], self.variance[:, None]
-        rest = self.model.log_likelihoods(self.theta, self.predictor[:, None] + deviation)
-        rest += deviation * (weights / 2 * deviation - slope)
-        rest -= expected + weights * variance / 2
-        return rest
-
-    @cached_property
-    def _terms(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return E f and E f′, [g, 1, n] each."""
-        terms = self.model.expected(self.theta, self.predictor, self.variance)
-        return terms[:, :1], terms[:, 1:2]
