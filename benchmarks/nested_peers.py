@@ -51,18 +51,29 @@ def main(arguments=None):
 
 
 def found(task, name, patience):
-    """What a process of its own finds, or why it found nothing."""
+    """What a process of its own finds until its time is over."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=answer, args=(sender, task, name, patience))
     process.start()
     sender.close()
-    try:
-        result = receiver.recv()
-    except EOFError:
-        result = {task: {"failure": f"no result after {patience} s"}}
+    result = last(receiver)
     process.join()
+    if result is None:
+        return {task: {"failure": f"no result after {patience} s"}}
+    if process.exitcode:
+        result[task]["seconds"] = {"more than": patience}
     return result
+
+
+def last(receiver):
+    """The last of the results that a process sends, each of which has more."""
+    result = None
+    while True:
+        try:
+            result = receiver.recv()
+        except EOFError:
+            return result
 
 
 def answer(sender, task, name, patience):
@@ -70,12 +81,11 @@ def answer(sender, task, name, patience):
     resource.setrlimit(resource.RLIMIT_CPU, (patience, patience))
     module, function = TASKS[task].split(".")
     try:
-        result = {task: getattr(importlib.import_module(module), function)(name)}
-        result = result.get("ours", result)  # of several methods
+        for part in getattr(importlib.import_module(module), function)(name):
+            sender.send(part if task == "ours" else {task: part})
     except Exception as error:  # what another program cannot do is a result
         traceback.print_exc()
-        result = {task: {"failure": f"{type(error).__name__}: {error}"[:LONGEST]}}
-    sender.send(result)
+        sender.send({task: {"failure": f"{type(error).__name__}: {error}"[:LONGEST]}})
 
 
 def report(path, name, result):

@@ -33,19 +33,18 @@ def sampled(name):
     laplace = blackjax.mcmc.laplace_marginal.laplace_marginal_factory(
         log_joint, start, maxiter=ITERATIONS
     )
+    axes = grid.axes(nested_peers.reference(name))
+    at_points = jax.jit(lambda points: jax.lax.map(lambda phi: at(laplace, phi), points))
+    logs, unfinished = map(np.asarray, at_points(jnp.asarray(grid.points(axes))))
+    found = grid.errors(name, case, axes, logs)
+    found["points with an unfinished search"] = int(unfinished.sum())
+    yield found
     marginal = lambda phi: laplace(phi)[0]  # noqa: E731
     run = jax.jit(lambda key: draws(marginal, jnp.zeros(len(case.over)), key))
     (_, divergent), seconds = nested_peers.twice(
         lambda: jax.block_until_ready(run(jax.random.key(0)))
     )
-    axes = grid.axes(nested_peers.reference(name))
-    at_points = jax.jit(lambda points: jax.lax.map(lambda phi: at(laplace, phi), points))
-    logs, unfinished = map(np.asarray, at_points(jnp.asarray(grid.points(axes))))
-    return grid.errors(name, case, axes, logs) | {
-        "seconds": seconds,
-        "divergent": int(divergent),
-        "points with an unfinished search": int(unfinished.sum()),
-    }
+    yield found | {"seconds": seconds, "divergent": int(divergent)}
 
 
 def at(laplace, phi):

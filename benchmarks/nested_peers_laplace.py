@@ -44,7 +44,7 @@ def variants(name):
                 posterior, seconds = nested_peers.twice(infer)
             found[title] = nested_peers.errors(name, case, posterior)
             found[title]["seconds"] = {"second": seconds["second"]}
-    return found
+    yield found
 
 
 def uncorrected(model, conditional, weights):

@@ -26,8 +26,10 @@ def evidence(found: dict[str, Any]) -> str:
 
 def seconds(found: dict[str, Any], call: str) -> str:
     """Processor seconds of a call."""
-    known = found.get("seconds", {}).get(call)
-    return MISSING if known is None else f"{known:.1f}"
+    known = found.get("seconds", {})
+    if call == "first" and "more than" in known:
+        return f"more than {known['more than']}"
+    return f"{known[call]:.1f}" if call in known else MISSING
 
 
 def corrections(read: Reader) -> str:
@@ -60,7 +62,7 @@ def programs(read: Reader) -> str:
     for name, found in read("nested_peers").items():
         tried = [program for program in PROGRAMS if program in found]
         for program in ["nested", *tried] if tried else []:
-            rows.append([name if program == "nested" else "", program, *of(found[program])])
+            rows.append([name if program == "nested" else "", program, *of(found.get(program, {}))])
     head = ["model", "program", "total variation of hyperparameters", "error of the evidence"]
     return table([*head, "total variation of latent elements", "first call", "second"], rows)
 

@@ -98,3 +98,36 @@ def test_failures_are_results(monkeypatch, tmp_path):
     nested_peers.report(out, SCHOOLS, {"nested": {"evidence": 0.5}})
     nested_peers.report(out, SCHOOLS, found)
     assert json.loads(out.read_text()) == {SCHOOLS: {"nested": {"evidence": 0.5}} | found}
+
+
+class Process:
+    """A process that its system has ended."""
+
+    exitcode = -9
+
+    def __init__(self, target, args):
+        self.sender = args[0]
+
+    def start(self):
+        for part in self.sender.parts:
+            self.sender.send(part)
+
+    def join(self):
+        pass
+
+
+@pytest.mark.parametrize("parts", [(), ({"evidence": 1.0}, {"evidence": 2.0})])
+def test_what_was_found_before_the_end_counts(monkeypatch, parts):
+    import multiprocessing
+
+    import nested_peers
+
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    own = Namespace(send=sender.send, close=sender.close, parts=[{"INLA": part} for part in parts])
+    context = Namespace(Pipe=lambda duplex: (receiver, own), Process=Process)
+    monkeypatch.setattr(nested_peers.multiprocessing, "get_context", lambda kind: context)
+    found = nested_peers.found("INLA", SCHOOLS, 5)["INLA"]
+    if parts:
+        assert found == {"evidence": 2.0, "seconds": {"more than": 5}}
+    else:
+        assert found == {"failure": "no result after 5 s"}
