@@ -125,7 +125,7 @@ class Part:
 class AtMode(Conditioning):
     """Laplace's approximation at points of the hyperparameters."""
 
-    def at(self, theta, start=None):
+    def at(self, theta, start=None, floor=-np.inf):
         """The Gaussians at the modes, with Laplace's log density in place of the ELBO."""
         model = Observed(*(getattr(self.model, each.name) for each in fields(self.model)))
         matrices = self.precision.at(theta), self.design.at(theta)
