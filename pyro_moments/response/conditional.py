@@ -152,7 +152,7 @@ class ConditionalModel:
 
     def prior_quartiles(self) -> np.ndarray:
         """Return quartiles of the hyperparameters' priors, unconstrained, given medians, [3, h]."""
-        found = {}
+        found = dict[str, torch.Tensor]()
 
         def median(site: Any) -> torch.Tensor | None:
             name = site["name"]

@@ -148,7 +148,7 @@ class _Trial:
         left = sorted(self.not_quadratic(kept) - free - self.host.latent.keys())
         return (*self.others, *kept, *rest, *self._that_part_predictors(left, [*kept, *rest]))
 
-    def _that_change_densities(self, free: Collection[str]) -> list[str]:
+    def _that_change_densities(self, free: set[str]) -> list[str]:
         """Return the numbers without which, if fixed, more densities are not quadratic."""
         return self._needed(self._numbers(), lambda fixed: self.not_quadratic(fixed) - free)
 
