@@ -211,7 +211,8 @@ class _Given:
         new_length = np.where(rises, np.minimum(1, 2 * state.length), state.length / 2)
         change = np.abs(variance - state.variance) / (variance + 1e-300)
         settled = (change.max(1, initial=0) < VARIANCE) & ((slope * step).sum(1) < DECREMENT)
-        gain = np.abs(elbo - state.elbo)
+        with np.errstate(invalid="ignore"):  # where neither has an ELBO
+            gain = np.abs(elbo - state.elbo)
         settled |= (gain < GAIN) & (step_length == 1)
         wanted = -state.terms[:, 2]
         missed = np.where(np.isfinite(state.gain)[:, None], wanted - state.weights, np.nan)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.distributions import Poisson
 
 from moment_inference import nested
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
@@ -90,7 +91,7 @@ class Observation:
         shape = predictor.shape[:-1] + self.shape
         values = predictor.reshape(shape)
         fn = self._with_values(lambda value: nested.value_at(value, values), shape)
-        return self._weighted(fn.log_prob(self.value).expand(shape)).reshape(predictor.shape)
+        return self._weighted(_log_prob(fn, self.value).expand(shape)).reshape(predictor.shape)
 
     def _with_values(self, replaced: Callable[[Any], Any], shape: Sequence[int]) -> Any:
         """Return the distribution with other values in place of the random ones."""
@@ -99,6 +100,13 @@ class Observation:
 
     def _weighted(self, found: torch.Tensor) -> torch.Tensor:
         return torch.where(self.weights == 0, 0.0, self.weights * found)
+
+
+def _log_prob(fn: Any, value: torch.Tensor) -> torch.Tensor:
+    """Return log p; of counts with one lgamma for each observation, not one for each rate."""
+    if isinstance(fn, Poisson):
+        return value.xlogy(fn.rate) - fn.rate - (value + 1).lgamma()
+    return fn.log_prob(value)
 
 
 @dataclass(frozen=True)
