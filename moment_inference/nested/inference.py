@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,8 @@ from moment_inference.nested.exploration.mode import NoMode
 from moment_inference.nested.factors import factorise
 from moment_inference.nested.given.fieldless import WithoutField, without_corrections
 from moment_inference.nested.given.host import ConditionalModel
-from moment_inference.nested.given.selection import FIT, NestedHost, Selection, select
+from moment_inference.nested.given.refusals import FIT
+from moment_inference.nested.given.selection import NestedHost, Selection, select
 from moment_inference.nested.grid import Grid, explore
 from moment_inference.nested.local import (
     chain_evidence,
@@ -50,11 +52,24 @@ class Inference:
     weights: np.ndarray  # of the same in mixtures, their sum is 1
 
     @classmethod
-    def of(cls, host: NestedHost, over: Collection[str] | None) -> Inference:
-        """Explore the hyperparameters by the ELBO, and correct it where it counts."""
+    def of(
+        cls,
+        host: NestedHost,
+        over: Collection[str] | None,
+        medians: Mapping[str, np.ndarray] | None = None,
+    ) -> Inference:
+        """Explore the hyperparameters by the ELBO, and correct it where it counts.
+
+        The search for their mode begins at medians, if there are some, or at the best quartiles of
+        their prior.
+        """
         selection = select(host, over)
         model = host.given(selection.hyperparameters, selection.field, selection.likelihoods)
-        candidates = starts(model.prior_quartiles())
+        candidates = (
+            starts(model.prior_quartiles())
+            if medians is None
+            else _unconstrained(host, selection.hyperparameters, medians)[None]
+        )
         search = Search(
             WithoutField(model) if not model.size else Conditioning(model, candidates[0])
         )
@@ -94,6 +109,11 @@ class Inference:
     def variances(self) -> np.ndarray:
         """Return the corrected variances of the field at each point, [g, d]."""
         return self._gaussian_variances + self.corrections.variance
+
+    def draws_of_hyperparameters(self, generator: np.random.Generator, count: int) -> np.ndarray:
+        """Return draws of the hyperparameters, [count, h]."""
+        surface = self.grid.surface
+        return surface.origin + surface_draws(surface, generator, count) @ surface.axes.T
 
     def draws(self, generator: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Return draws of the hyperparameters [count, h] and of the field [count, d].
@@ -209,6 +229,31 @@ def starts(quartiles: np.ndarray) -> np.ndarray:
     """
     quartiles = np.clip(np.nan_to_num(quartiles), -FAR, FAR)
     return np.stack([quartiles[1], 0 * quartiles[1], quartiles[0], quartiles[2]])
+
+
+def medians_of(guide: Any) -> dict[str, np.ndarray] | None:
+    """Return the medians of a fit or of a guide by site; None of none."""
+    if guide is None:
+        return None
+    kinds = "a Fit of the model, or a guide whose median() needs no arguments"
+    if not callable(getattr(guide, "median", None)):
+        raise TypeError(f"guide= is {kinds}, not of type {type(guide).__name__}")
+    try:
+        found = guide.median()
+    except TypeError as error:
+        raise TypeError(f"guide= is {kinds}; {type(guide).__name__}.median(): {error}") from None
+    return {name: np.asarray(value, float) for name, value in found.items()}
+
+
+def _unconstrained(
+    host: NestedHost, names: Sequence[str], medians: Mapping[str, np.ndarray]
+) -> np.ndarray:
+    """Return the unconstrained medians of hyperparameters, [h]."""
+    for name in names:
+        shape = host.latent[name].shape
+        if name not in medians or medians[name].shape != shape:
+            raise ValueError(f"guide= is of another model: it has no median of '{name}' {shape}")
+    return host.unconstrained({name: medians[name] for name in names})
 
 
 def no_mode(selection: Selection, reason: str) -> UnsupportedMoments:

@@ -15,10 +15,12 @@ from moment_inference.errors import unknown_site
 from moment_inference.nested.given.selection import Latent, NestedHost, slices_of
 from moment_inference.nested.inference import DOUBTFUL, Inference
 from moment_inference.nested.marginals import Marginal, MixtureMarginal, TableMarginal, plots
+from moment_inference.nested.marginals.drawn import DrawnMarginal
 from moment_inference.nested.marginals.linear import Moments, linear_moments
 from moment_inference.nested.marginals.stacked import StackedMarginal
 
 ROWS = 12  # of a site in a summary
+DRAWS = 20_000  # of hyperparameters whose marginals are theirs
 
 
 class NestedPosterior:
@@ -70,11 +72,12 @@ class NestedPosterior:
 
         Returns:
             Its marginal, with ``pdf``, ``cdf``, ``quantile``, ``mean``,
-            ``standard_deviation`` and more, of each element of the site.
+            ``standard_deviation`` and more, of each element of the site; that of a
+            hyperparameter whose transform mixes elements, such as a simplex, by 20 000
+            draws.
 
         Raises:
-            ValueError: if the model has no such latent site, or the site is a
-                hyperparameter whose elements are mixed by its transform, such as a simplex.
+            ValueError: if the model has no such latent site.
         """
         if site not in self._parts:
             raise unknown_site(site, self._parts)
@@ -94,6 +97,11 @@ class NestedPosterior:
     def _tables(self, site: str) -> Iterator[Marginal]:
         """Yield the marginals of a hyperparameter's elements."""
         transform, grid = self._host.transform(site), self._inference.grid
+        if transform is None:
+            draws = self._inference.draws_of_hyperparameters(np.random.default_rng(0), DRAWS)
+            values = self._host.values(self.hyperparameters, draws)[site].reshape(DRAWS, -1)
+            yield from map(DrawnMarginal, values.T)
+            return
         for place in range(*self._parts[site].indices(grid.points.shape[1])):
             yield TableMarginal(*grid.marginal(place), transform)
 
@@ -188,7 +196,10 @@ class NestedPosterior:
 
     def _prior(self, site: str, x: np.ndarray) -> np.ndarray | None:
         """Return the prior's density of a scalar site; None if it depends on others."""
-        coordinates = self._host.transform(site).inverse(x)
+        transform = self._host.transform(site)
+        if transform is None:
+            return None
+        coordinates = transform.inverse(x)
         logs = self._inference.log_prior_of(site, self._parts[site].start, coordinates)
         return None if logs is None else np.exp(logs)
 

@@ -77,7 +77,7 @@ def interpolation(known: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         offsets = (known - point) / scales
         distances = np.square(offsets).sum(1)
         nearest = np.argsort(distances, kind="stable")
-        for degree in (2, 1, 0):
+        for degree in (2, 1, 0) if known.shape[1] else (0,):
             terms = math.comb(known.shape[1] + degree, degree)
             chosen = nearest[: NEIGHBOURS * terms if degree else 1]
             if len(chosen) < terms:

@@ -55,6 +55,7 @@ TAKE_MOMENTS = ("fit", "predict")
 GUIDES = {"AutoGuide", "AutoGuideList", "AutoMessenger"}
 NESTED = "NestedPosterior"
 POSTERIORS = {"Fit", "MCMC", "Response", NESTED, *GUIDES}
+NEED_NO_GUIDE = ("nested",)  # verbs that take one all the same
 TAKE_NESTED = ("compare_with_nuts", "diagnose", "predict")  # of the verbs of guides
 CONTAINERS = ("InferenceData", "DataTree")  # of both lines of ArviZ
 TAKE_CONTAINERS = ("loo", "predictive_p_values", "to_inference_data")
@@ -175,9 +176,10 @@ class Calls:
     def check_roles(self, verb: str, arguments: Mapping[str, Any]) -> None:
         """Raise TypeError if a model, guide, objective or optimiser is something else."""
         model, guide = arguments.get("model"), arguments.get("guide", arguments.get("posterior"))
-        if "model" in arguments and (model is not None or "guide" in arguments):
-            self._check_model(verb, model, guide, "guide" in arguments)
-        if "guide" in arguments:
+        has_guide = "guide" in arguments and (guide is not None or verb not in NEED_NO_GUIDE)
+        if "model" in arguments and (model is not None or has_guide):
+            self._check_model(verb, model, guide, has_guide)
+        if has_guide:
             self._check_guide(verb, guide, arguments.get("params"))
         self._check_objective(verb, arguments.get("objective"))
         if arguments.get("params") is not None and not _has_parameters(guide):

@@ -52,7 +52,7 @@ class NestedModel:
     def sites(self) -> dict[str, dict]:
         """Return the ``sample`` sites of a run of the model."""
         with self.precision():
-            return sampled_sites(self.model, self.args, self.kwargs)
+            return sampled_sites(_WholePlates(self.model), self.args, self.kwargs)
 
     @cached_property
     def latent(self) -> dict[str, nested.Latent]:
@@ -60,13 +60,13 @@ class NestedModel:
         with self.precision():
             return {name: _latent(site) for name, site in self.sites.items() if is_latent(site)}
 
-    def transform(self, name: str) -> nested.Transform:
+    def transform(self, name: str) -> nested.Transform | None:
         """Return the function from the unconstrained space to a site's support, elementwise."""
         own = biject_to(self.sites[name]["fn"].support)
         while hasattr(own, "base_transform"):  # of elements that are independent events
             own = own.base_transform
         if own.domain.event_dim:
-            raise nested.mixed_elements(name)
+            return None
         as_array = lambda function: lambda x: self._computed(function, x)  # noqa: E731
         slope = lambda x: own.log_abs_det_jacobian(x, own(x))  # noqa: E731
         return nested.Transform(*map(as_array, (own, own.inv, slope)))
@@ -82,6 +82,15 @@ class NestedModel:
             found = jax.vmap(constrained)(jnp.asarray(points))
             return {name: np.asarray(value, np.float64) for name, value in found.items()}
 
+    def unconstrained(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the unconstrained point of sites on their supports, one after another."""
+        with self.precision():
+            points = [
+                np.ravel(biject_to(self.sites[name]["fn"].support).inv(jnp.asarray(value)))
+                for name, value in values.items()
+            ]
+        return np.concatenate([np.zeros(0), *points])
+
     def given(
         self, hyperparameters: Sequence[str], field: Sequence[str], likelihoods: Sequence[str]
     ) -> ConditionalModel:
@@ -91,8 +100,21 @@ class NestedModel:
         return ConditionalModel(*program, *parts, self.precision)
 
 
+class _WholePlates(numpyro.primitives.Messenger):
+    """Refuses plates that take some of their rows."""
+
+    def process_message(self, msg: dict) -> None:
+        """Raise for such a plate."""
+        if msg["type"] == "plate" and msg["args"][1] not in (None, msg["args"][0]):
+            raise nested.subsampled(msg["name"], *msg["args"])
+
+
 def _latent(site: dict) -> nested.Latent:
     support, shape = site["fn"].support, jnp.shape(site["value"])
+    if site["fn"].is_discrete or support.is_discrete:
+        raise nested.not_continuous(site["name"], type(site["fn"]).__name__)
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(support)):
+        raise nested.moving_support(site["name"])
     transform = biject_to(support)
     unconstrained = transform.inverse_shape(shape)
     size = int(np.prod(unconstrained))

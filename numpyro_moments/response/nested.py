@@ -124,7 +124,9 @@ def _digest(host: NestedModel) -> str:
 
 @one_thread_at_a_time
 @checked
-def nested(model: Callable, *data: Any, over: Sequence[str] | None = None, **named: Any) -> Nested:
+def nested(
+    model: Callable, *data: Any, over: Sequence[str] | None = None, guide: Any = None, **named: Any
+) -> Nested:
     """Infer a latent Gaussian model: hyperparameters on a grid, and a Gaussian given each point.
 
     Given its hyperparameters (scales, correlations, shapes) the latent sites of such a model, its
@@ -137,9 +139,12 @@ def nested(model: Callable, *data: Any, over: Sequence[str] | None = None, **nam
     Args:
         model: NumPyro model, unmodified.
         *data: its arguments, with observations.
-        over: names of the hyperparameters, of one to five numbers together; by default the
+        over: names of the hyperparameters, of up to five numbers together; by default the
             sites that are no real numbers, and the real numbers on which the precision of
             other sites, or the slope of a predictor, depends.
+        guide: a ``Fit`` of the same model, or a guide whose ``median()`` needs no arguments, at
+            whose medians of the hyperparameters the search for their mode begins; by default
+            it begins at a quartile of the prior.
         **named: arguments of the model by name.
 
     Returns:
@@ -149,7 +154,8 @@ def nested(model: Callable, *data: Any, over: Sequence[str] | None = None, **nam
         UnsupportedMoments: if the model is not of this kind: given the hyperparameters a
             site is not Gaussian, or an observation depends on two predictors; or if their
             posterior has no mode.
-        ValueError: if ``over`` names other sites.
+        ValueError: if ``over`` names other sites, or ``guide`` has none of these sites.
+        TypeError: if ``guide`` has no medians.
 
     Source: Rue, Martino and Chopin 2009 (the grid); the ELBO in place of Laplace's
         approximation, and its correction, are this library's: ``docs/maths.md``.
@@ -159,6 +165,6 @@ def nested(model: Callable, *data: Any, over: Sequence[str] | None = None, **nam
         >>> posterior.marginal("sigma").quantile(0.95)  # doctest: +SKIP
         >>> posterior.log_evidence, posterior.log_evidence_error  # doctest: +SKIP
     """
-    host = _host(model, data, named)
+    host, medians = _host(model, data, named), parts.medians_of(guide)
     with host.precision(), small_operations_by_numpy():
-        return Nested(host, parts.Inference.of(host, over))
+        return Nested(host, parts.Inference.of(host, over, medians))

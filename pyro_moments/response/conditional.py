@@ -48,7 +48,11 @@ class NestedModel:
     def sites(self) -> dict[str, Any]:
         """Return the ``sample`` sites of a run of the model."""
         with self.context():
-            return sampled_sites(self.model, self.args, self.kwargs)
+            found = sampled_sites(self.model, self.args, self.kwargs)
+        for frame in (frame for site in found.values() for frame in site["cond_indep_stack"]):
+            if (frame.full_size or frame.size) != frame.size:
+                raise nested.subsampled(frame.name, frame.full_size, frame.size)
+        return found
 
     @cached_property
     def device(self) -> torch.device:
@@ -60,13 +64,13 @@ class NestedModel:
         """Return the latent sites."""
         return {name: _latent(site) for name, site in self.sites.items() if is_latent(site)}
 
-    def transform(self, name: str) -> nested.Transform:
+    def transform(self, name: str) -> nested.Transform | None:
         """Return the function from the unconstrained space to a site's support, elementwise."""
         own = biject_to(self.sites[name]["fn"].support)
         while hasattr(own, "base_transform"):  # of elements that are independent events
             own = own.base_transform
         if own.domain.event_dim:
-            raise nested.mixed_elements(name)
+            return None
         slope = lambda x: own.log_abs_det_jacobian(x, own(x))  # noqa: E731
         return nested.Transform(
             *(partial(_computed, function, self.device) for function in (own, own.inv, slope))
@@ -76,6 +80,14 @@ class NestedModel:
         """Return sites on their supports, [count, ...], of unconstrained points."""
         constrained = nested.Values.of(self.sites, names, (), biject_to).constrained
         return tree_map(_array, torch.vmap(constrained)(_tensor(points, self.device)))
+
+    def unconstrained(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the unconstrained point of sites on their supports, one after another."""
+        points = [
+            _computed(biject_to(self.sites[name]["fn"].support).inv, self.device, value).ravel()
+            for name, value in values.items()
+        ]
+        return np.concatenate([np.zeros(0), *points])
 
     def given(
         self, hyperparameters: Sequence[str], field: Sequence[str], likelihoods: Sequence[str]
@@ -93,6 +105,8 @@ def _computed(function: Callable, device: torch.device, x: np.ndarray) -> np.nda
 
 def _latent(site: Any) -> nested.Latent:
     support, shape = site["fn"].support, tuple(site["value"].shape)
+    if support.is_discrete:
+        raise nested.not_continuous(site["name"], type(site["fn"]).__name__)
     transform, device = biject_to(support), site["value"].device
     unconstrained = transform.inverse_shape(shape)
     is_linear = nested.is_linear(partial(_computed, transform, device), unconstrained)
@@ -158,8 +172,11 @@ class ConditionalModel:
             name = site["name"]
             if name not in self.hyperparameters:
                 return fields.get(name)
-            transform = self.values.transforms[name]
+            transform, own = self.values.transforms[name], biject_to(site["fn"].support)
             shape = self.values.unconstrained[name]
+            zeros = torch.zeros(shape, device=self.device)
+            if not torch.equal(own(zeros), transform(zeros)):
+                raise nested.moving_support(name)
             found[name] = _quartiles(site["fn"], transform, shape, self.device)
             return transform(found[name][1])
 

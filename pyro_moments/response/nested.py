@@ -122,7 +122,9 @@ def _digest(host: NestedModel) -> str:
 @one_thread_at_a_time
 @double_precision()  # in which also the arguments become tensors
 @checked
-def nested(model: Callable, *data: Any, over: Sequence[str] | None = None, **named: Any) -> Nested:
+def nested(
+    model: Callable, *data: Any, over: Sequence[str] | None = None, guide: Any = None, **named: Any
+) -> Nested:
     """Infer a latent Gaussian model: hyperparameters on a grid, and a Gaussian given each point.
 
     Given its hyperparameters (scales, correlations, shapes) the latent sites of such a model, its
@@ -135,9 +137,12 @@ def nested(model: Callable, *data: Any, over: Sequence[str] | None = None, **nam
     Args:
         model: Pyro model, unmodified.
         *data: its arguments, with observations.
-        over: names of the hyperparameters, of one to five numbers together; by default the
+        over: names of the hyperparameters, of up to five numbers together; by default the
             sites that are no real numbers, and the real numbers on which the precision of
             other sites, or the slope of a predictor, depends.
+        guide: a ``Fit`` of the same model, or a guide whose ``median()`` needs no arguments, at
+            whose medians of the hyperparameters the search for their mode begins; by default
+            it begins at a quartile of the prior.
         **named: arguments of the model by name.
 
     Returns:
@@ -147,7 +152,8 @@ def nested(model: Callable, *data: Any, over: Sequence[str] | None = None, **nam
         UnsupportedMoments: if the model is not of this kind: given the hyperparameters a
             site is not Gaussian, or an observation depends on two predictors; or if their
             posterior has no mode.
-        ValueError: if ``over`` names other sites.
+        ValueError: if ``over`` names other sites, or ``guide`` has none of these sites.
+        TypeError: if ``guide`` has no medians.
 
     Source: Rue, Martino and Chopin 2009 (the grid); the ELBO in place of Laplace's
         approximation, and its correction, are this library's: ``docs/maths.md``.
@@ -158,5 +164,5 @@ def nested(model: Callable, *data: Any, over: Sequence[str] | None = None, **nam
         >>> posterior.log_evidence, posterior.log_evidence_error  # doctest: +SKIP
     """
     args, kwargs = to_float64((data, named))
-    host = NestedModel(model, args, kwargs)
-    return Nested(host, parts.Inference.of(host, over))
+    host, medians = NestedModel(model, args, kwargs), parts.medians_of(guide)
+    return Nested(host, parts.Inference.of(host, over, medians))

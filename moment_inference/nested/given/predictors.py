@@ -8,7 +8,9 @@ from typing import Any
 from moment_calculus import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Propagation
 from moment_calculus.values.spread import Spread, Ties
+from moment_inference.nested.given.refusals import FIT
 
+SEVERAL = ("Multinomial", "MultinomialLogits", "MultinomialProbs")  # predictors of an element
 PROPAGATION = Propagation(covariance="diagonal")  # means and functions are all that is read
 
 
@@ -24,12 +26,19 @@ def predictor_of(
     if len(found) == 1 and isinstance(predictor, Gaussian) and len(predictor.shape) <= len(shape):
         return predictor
     sites = frozenset().union(*(parameter.sites for parameter in parameters))
+    if len(found) == 1 or kind in SEVERAL:
+        raise UnsupportedMoments(
+            f"each element of '{name}' ({kind}) has several linear predictors, and its parameters "
+            "are no functions of one linear predictor, as nested inference takes them",
+            sites=sites,
+            remedy=f"use {FIT}",
+        )
     raise UnsupportedMoments(
         f"the likelihood of '{name}' ({kind}) depends on {len(parameters)} random parameters that "
         "are no functions of one linear predictor",
         sites=sites,
-        remedy="name in over= the sites behind all parameters but one, or use "
-        'fit(model, GaussianGuide(), ..., method="newton")',
+        remedy="name in over= the sites behind all parameters but one, if they are a few numbers, "
+        f"or use {FIT}",
     )
 
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from moment_calculus import UnsupportedMoments
 from moment_inference.nested.given.host import ConditionalModel
+from moment_inference.nested.given.refusals import FIT, no_number, too_many
 from moment_inference.nested.marginals import Transform
 
 MOST = 5  # elements of hyperparameters
 STEP = 0.5  # of differences, on the unconstrained space
 ROUNDING = 1e-9  # of differences, relative to the densities
-FIT = 'fit(model, GaussianGuide(), ..., method="newton")'
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,15 @@ class NestedHost(Protocol):
     def latent(self) -> Mapping[str, Latent]:
         """The latent sites."""
 
-    def transform(self, name: str) -> Transform:
-        """The function from the unconstrained space to a site's support, elementwise.
+    def transform(self, name: str) -> Transform | None:
+        """The function from the unconstrained space to a site's support; None if it mixes elements.
 
-        Raises:
-            ValueError: if the transform mixes elements.
+        Args:
+            name: of the site.
         """
+
+    def unconstrained(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The unconstrained point of sites on their supports, one after another."""
 
     def values(self, names: Sequence[str], points: np.ndarray) -> dict[str, np.ndarray]:
         """Sites on their supports, [count, ...], of unconstrained points [count, size of all]."""
@@ -95,13 +98,8 @@ def _real_and_others(
 
 def _check_size(host: NestedHost, chosen: Sequence[str]) -> None:
     size = sum(host.latent[name].size for name in chosen)
-    listed = ", ".join(f"'{name}' ({host.latent[name].size})" for name in chosen)
     if size > MOST:
-        raise UnsupportedMoments(
-            f"a grid takes at most {MOST} hyperparameters, and these are {size}: {listed}",
-            sites=chosen,
-            remedy=f"use {FIT}, or fix some of them",
-        )
+        raise too_many(size, MOST, [(name, host.latent[name].size) for name in chosen])
 
 
 class _Trial:
@@ -124,6 +122,9 @@ class _Trial:
         steps = STEP * np.arange(-2, 3)[:, None]
         points = self.centre + steps * direction
         densities = self.model.densities(np.repeat(self.theta, 5, 0), points)
+        for name, values in densities.items():
+            if np.isnan(values).all():
+                raise no_number(name)
         return {name for name, values in densities.items() if _is_bent(values)}
 
     def chosen(self) -> tuple[str, ...]:
@@ -150,7 +151,7 @@ class _Trial:
 
     def _that_change_densities(self, free: set[str]) -> list[str]:
         """Return the numbers without which, if fixed, more densities are not quadratic."""
-        return self._needed(self._numbers(), lambda fixed: self.not_quadratic(fixed) - free)
+        return self._needed(self._numbers(), lambda fixed: self.not_quadratic(fixed) - {*free})
 
     def _that_part_predictors(self, likelihoods: Sequence[str], fixed: Sequence[str]) -> list[str]:
         """Return the further numbers that are fixed where each observation has one predictor."""
@@ -227,7 +228,10 @@ def slices_of(sizes: Mapping[str, int]) -> dict[str, slice]:
 
 
 def _is_bent(values: np.ndarray) -> bool:
-    """Return whether values at five points in equal distances are not those of a parabola."""
+    """Return whether values at five points in equal distances are not those of a parabola.
+
+    Such as those of an exponential that overflows.
+    """
     odd = values[4] - 2 * values[3] + 2 * values[1] - values[0]
     even = values[4] - 4 * values[3] + 6 * values[2] - 4 * values[1] + values[0]
-    return bool(max(abs(odd), abs(even)) > ROUNDING * (1 + np.abs(values).max()))
+    return not max(abs(odd), abs(even)) <= ROUNDING * (1 + np.abs(values).max())

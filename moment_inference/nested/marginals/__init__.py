@@ -7,7 +7,7 @@ from moment_inference.nested.marginals.site import (
     TableMarginal,
     Transform,
 )
-from moment_inference.nested.marginals.stacked import StackedMarginal, mixed_elements
+from moment_inference.nested.marginals.stacked import StackedMarginal
 
 __all__ = ["IDENTITY", "Marginal", "MixtureMarginal", "StackedMarginal", "TableMarginal"]
-__all__ += ["Transform", "mixed_elements"]
+__all__ += ["Transform"]

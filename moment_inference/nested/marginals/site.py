@@ -144,7 +144,7 @@ class Marginal(Protocol):
         """
 
 
-def _probabilities(p: float | np.ndarray) -> np.ndarray:
+def probabilities(p: float | np.ndarray) -> np.ndarray:
     """Return probabilities as an array; raises ValueError where they are none."""
     wanted = np.asarray(p, dtype=float)
     if not np.all((wanted > 0) & (wanted < 1)):
@@ -196,7 +196,7 @@ class TableMarginal(Marginal):
 
     def quantile(self, p: float | np.ndarray) -> np.ndarray:
         """Return the values [*p.shape] below which the site is with given probabilities."""
-        wanted = _probabilities(p)
+        wanted = probabilities(p)
         table = self._cumulative(self._points)
         cells = np.clip(np.searchsorted(table, wanted) - 1, 0, FINE - 2)
         low, high = self._points[cells], self._points[cells + 1]
@@ -336,7 +336,7 @@ class MixtureMarginal(Marginal):
 
     def quantile(self, p: float | np.ndarray) -> np.ndarray:
         """Return the values [*p.shape, *shape] below which elements are with probabilities."""
-        wanted = _probabilities(p)
+        wanted = probabilities(p)
         rows = wanted.reshape(wanted.shape + (1,) * len(self.shape))
         places = self._by_rows(rows, self._block_quantile)
         return np.asarray(self.transform.forward(places))

@@ -57,11 +57,3 @@ class StackedMarginal(Marginal):
     def sample(self, generator: np.random.Generator, count: int) -> np.ndarray:
         """Return draws, [count, *shape], of each element by itself."""
         return self._each(lambda part: part.sample(generator, count))
-
-
-def mixed_elements(name: str) -> ValueError:
-    """Return the error for the marginal of a hyperparameter whose elements are mixed."""
-    return ValueError(
-        f"the elements of '{name}' are mixed by its transform, and have no marginals on the grid; "
-        "take them from draws: posterior.sample(...)"
-    )
