@@ -1,7 +1,7 @@
 """Curves of the picture of docs/nested_inference.md: nested inference beside references and NUTS.
 
     JAX_PLATFORMS=cpu OMP_NUM_THREADS=1 python benchmarks/nested_pictures.py \
-        --out docs/experiments/nested_pictures.json
+        --out docs/experiments/pictures/nested.json
 """
 
 import json

@@ -131,11 +131,41 @@ def likelihoods(read: Reader) -> str:
     return table(head, rows)
 
 
+def stages(read: Reader) -> str:
+    """Seconds of the grid of the ELBO, and of its correction."""
+    rows = []
+    for name, hosts in read("nested_stages").items():
+        parts = [name, next(iter(hosts.values()))["by"]]
+        for host in ("numpyro", "pyro"):
+            found = hosts.get(host)
+            parts += [f"{found['grid']:.1f}, {found['correction']:.1f}" if found else "–"]
+        rows.append([*parts, f"{max(found['ratio'] for found in hosts.values()):.1f}"])
+    head = ["model", "corrected by", "NumPyro: grid, correction", "Pyro"]
+    return table([*head, "both / grid"], rows)
+
+
+def sizes(read: Reader) -> str:
+    """Seconds and memory by the number of local latents."""
+    rows = []
+    for name, found in read("nested_size").items():
+        for host in ("numpyro", "pyro"):
+            cells = [
+                f"{part['seconds']:.0f} s, {part['mebibytes']} MiB"
+                for size in (2500, 5000, 10_000)
+                if (part := found.get(f"{host} {size}"))
+            ]
+            if cells:
+                rows.append([name, {"numpyro": "NumPyro", "pyro": "Pyro"}[host], *cells])
+    return table(["model", "framework", "2 500", "5 000", "10 000"], rows)
+
+
 TABLES: dict[str, Callable[[Reader], str]] = {
     "nested, references": references,
     "nested, skewness": skewness,
     "nested, measured": measured,
     "nested, chains": chains,
+    "nested, stages": stages,
+    "nested, sizes": sizes,
     "nested, calibrated": calibrated,
     "nested, evidence": evidence,
     "nested, likelihoods": likelihoods,

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parent
-CURVES, PICTURE = DOCS / "experiments" / "nested_pictures.json", DOCS / "nested_inference.png"
+CURVES = DOCS / "experiments" / "pictures" / "nested.json"
+PICTURE = DOCS / "nested_inference.png"
 OURS, KNOWN, OTHER = "#d94801", "0.15", "#2171b5"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.distributions import biject_to, constraints
+from numpyro.util import not_jax_tracer
 
 from moment_inference import nested
 from numpyro_moments.draws.model import log_density
@@ -113,7 +115,7 @@ def _latent(site: dict) -> nested.Latent:
     support, shape = site["fn"].support, jnp.shape(site["value"])
     if site["fn"].is_discrete or support.is_discrete:
         raise nested.not_continuous(site["name"], type(site["fn"]).__name__)
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(support)):
+    if not all(map(not_jax_tracer, jax.tree.leaves(support))):
         raise nested.moving_support(site["name"])
     transform = biject_to(support)
     unconstrained = transform.inverse_shape(shape)
@@ -376,12 +378,16 @@ class Observation:
 
 
 def _quartiles(site: dict, transform: Any, shape: tuple[int, ...]) -> jax.Array:
-    """Return quartiles of a site's prior, unconstrained, by draws; zeros where it has none."""
+    """Return quartiles of a prior, unconstrained, by its own or by draws; zeros without either."""
+    levels = jnp.array([0.25, 0.5, 0.75])
+    if not shape:  # the same as in Pyro
+        with contextlib.suppress(NotImplementedError):
+            return transform.inv(site["fn"].icdf(levels))
     try:
         draws = site["fn"].sample(site["kwargs"]["rng_key"], (DRAWS,))
     except NotImplementedError:  # of improper priors
         return jnp.zeros((3, *shape))
-    return jnp.quantile(transform.inv(draws), jnp.array([0.25, 0.5, 0.75]), axis=0)
+    return jnp.quantile(transform.inv(draws), levels, axis=0)
 
 
 def _moments(

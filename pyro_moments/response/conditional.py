@@ -386,12 +386,15 @@ class ConditionalModel:
 
 
 def _quartiles(fn: Any, transform: Any, shape: Sequence[int], device: torch.device) -> Any:
-    """Return quartiles of a prior, unconstrained, by draws; zeros where it has none."""
+    """Return quartiles of a prior, unconstrained, by its own or by draws; zeros without either."""
+    levels = torch.tensor([0.25, 0.5, 0.75], device=device)
+    if not shape:  # the same as in NumPyro
+        with contextlib.suppress(NotImplementedError):
+            return transform.inv(fn.icdf(levels))
     try:
         draws = fn.sample((DRAWS,))
     except NotImplementedError:  # of improper priors
         return torch.zeros(3, *shape, device=device)
-    levels = torch.tensor([0.25, 0.5, 0.75], device=draws.device)
     return torch.quantile(transform.inv(draws), levels, 0)
 
 

@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 
@@ -39,6 +40,7 @@ def test_models_have_the_evidence_and_moments_of_draws(make, host):
 
 @pytest.mark.parametrize("make", [make for make in KINDS if make.__name__ == "plain"])
 def test_the_draws_are_those_of_the_file(make):
-    found, expected = by_draws(make, KINDS[make][1], blocks=4), EXPECTED[make.__name__]
+    with jax.enable_x64(True):
+        found, expected = by_draws(make, KINDS[make][1], blocks=4), EXPECTED[make.__name__]
     error = 4 * found["standard error"]
     assert found["log evidence"] == pytest.approx(expected["log evidence"], abs=error)

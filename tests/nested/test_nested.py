@@ -227,7 +227,7 @@ def refused(host, kind):
     ("kind", "cause"),
     [
         ("heavy tails", "given 'spread', site 'effects' is not Gaussian"),
-        ("mixture", "random parameters"),
+        ("mixture", "of one linear predictor"),
     ],
 )
 def test_other_models_are_refused(host, kind, cause):

@@ -37,8 +37,11 @@ class Remainder:
         expected, slope = self._terms
         weights, variance = self.weights[:, None], self.variance[:, None]
         rest = self.model.log_likelihoods(self.theta, self.predictor[:, None] + deviation)
-        rest += deviation * (weights / 2 * deviation - slope)
         rest -= expected + weights * variance / 2
+        quadratic = weights / 2 * deviation
+        quadratic -= slope
+        quadratic *= deviation
+        rest += quadratic
         return rest
 
     @cached_property

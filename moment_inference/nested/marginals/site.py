@@ -17,7 +17,7 @@ BLOCK = 400_000  # components times elements at once
 STEPS = 60  # of Newton's method or bisection
 PRECISION = 1e-11  # of quantiles, in standard deviations
 NODES, NODES_REACH = 161, 9.0  # of integrals over a component, standard deviations
-END = 800  # points of the same by which it falls at an end
+END = 400  # points of the same over which it falls at an end
 FINE = 4001  # points of a table's distribution function
 
 Function = Callable[[np.ndarray], np.ndarray]
@@ -233,10 +233,23 @@ class TableMarginal(Marginal):
         logs = self._log_density + power * np.log(np.maximum(np.abs(differences), 1e-300))
         integrand = np.sign(differences) ** power * np.exp(logs)
         within = CubicSpline(self._points, integrand).integrate(self._points[0], self._points[-1])
-        length = self._points[END] - self._points[0]
-        left = np.sign(integrand[0]) * _beyond(logs[0], logs[END], length)
-        right = np.sign(integrand[-1]) * _beyond(logs[-1], logs[-1 - END], length)
+        falls = self._falls() - power * self._growth(differences)
+        left = np.sign(integrand[0]) * _beyond(logs[0], falls[0])
+        right = np.sign(integrand[-1]) * _beyond(logs[-1], falls[1])
         return float(within + left + right)
+
+    def _falls(self) -> np.ndarray:
+        """Return by how much the log density falls outwards at the ends, per unit, [2].
+
+        It is a mean over some of the table: close to an end a spline can rise.
+        """
+        ends, inside = self._log_density[[0, -1]], self._log_density[[END, -1 - END]]
+        return (inside - ends) / (self._points[END] - self._points[0])
+
+    def _growth(self, differences: np.ndarray) -> np.ndarray:
+        """Return by how much the logs of differences grow outwards at the ends, per unit, [2]."""
+        logs = np.log(np.abs(differences[[0, 1, -1, -2]]))
+        return (logs[[0, 2]] - logs[[1, 3]]) / (self._points[1] - self._points[0])
 
     def sample(self, generator: np.random.Generator, count: int) -> np.ndarray:
         """Return draws [count]."""
@@ -244,13 +257,9 @@ class TableMarginal(Marginal):
         return self.quantile(np.clip(uniform, 1e-15, 1 - 1e-15))
 
 
-def _beyond(end: float, before: float, length: float) -> float:
-    """Return the integral beyond an end of a table of logs, infinite if they do not fall.
-
-    The other value is that at some length before the end: close to it a spline can rise.
-    """
-    slope = (before - end) / length
-    return float(np.exp(end) / slope) if slope > 0 else np.inf
+def _beyond(end: float, fall: float) -> float:
+    """Return the integral beyond an end of a table of logs, infinite if they do not fall."""
+    return float(np.exp(end) / fall) if fall > 0 else np.inf
 
 
 class MixtureMarginal(Marginal):
