@@ -149,12 +149,12 @@ def sizes(read: Reader) -> str:
     rows = []
     for name, found in read("nested_size").items():
         for host in ("numpyro", "pyro"):
+            parts = [found.get(f"{host} {size}") for size in (2500, 5000, 10_000)]
             cells = [
-                f"{part['seconds']:.0f} s, {part['mebibytes']} MiB"
-                for size in (2500, 5000, 10_000)
-                if (part := found.get(f"{host} {size}"))
+                f"{part['seconds']:.0f} s, {part['mebibytes']} MiB" if part else "–"
+                for part in parts
             ]
-            if cells:
+            if any(parts):
                 rows.append([name, {"numpyro": "NumPyro", "pyro": "Pyro"}[host], *cells])
     return table(["model", "framework", "2 500", "5 000", "10 000"], rows)
 
