@@ -17,7 +17,7 @@ BLOCK = 400_000  # components times elements at once
 STEPS = 60  # of Newton's method or bisection
 PRECISION = 1e-11  # of quantiles, in standard deviations
 NODES, NODES_REACH = 161, 9.0  # of integrals over a component, standard deviations
-END = 400  # points of the same over which it falls at an end
+END = 800  # points of the same over which it falls at an end
 FINE = 4001  # points of a table's distribution function
 
 Function = Callable[[np.ndarray], np.ndarray]
