@@ -64,7 +64,3 @@ class SingleSurface:
     def log_density(self, coordinates: np.ndarray) -> np.ndarray:
         """Return the value at points, [n]."""
         return np.full(len(coordinates), self.log_evidence)
-
-    def support(self) -> np.ndarray:
-        """Return the point, [1, 0]."""
-        return np.zeros((1, 0))
