@@ -110,6 +110,11 @@ class Inference:
         """Return the corrected variances of the field at each point, [g, d]."""
         return self._gaussian_variances + self.corrections.variance
 
+    @property
+    def widening(self) -> np.ndarray:
+        """Return corrected over Gaussian standard deviations of the field at each point, [g, d]."""
+        return np.sqrt(self.variances / self._gaussian_variances)
+
     def draws_of_hyperparameters(self, generator: np.random.Generator, count: int) -> np.ndarray:
         """Return draws of the hyperparameters, [count, h]."""
         surface = self.grid.surface
@@ -180,7 +185,7 @@ class Inference:
         place = int(np.argmax(self.conditional.log_density + self.corrections.evidence))
         factors = factorise(self.conditional.precision.take(np.array([place])))
         noise = generator.normal(size=(1, self.model.size, count))
-        wider = np.sqrt(self.variances / self._gaussian_variances)[place]
+        wider = self.widening[place]
         field = self.means[place] + wider * factors.draws(noise)[0].T
         scale = factors.log_determinant[0] / 2 - np.log(wider).sum()
         density = scale - 0.5 * (noise[0] ** 2 + np.log(2 * np.pi)).sum(0)

@@ -130,7 +130,7 @@ class NestedPosterior:
         values = self._host.values((site,), points)[site].reshape(1 + size, -1)
         matrix = np.zeros((values.shape[1], found.model.size))
         matrix[:, part] = (values[1:] - values[0]).T
-        given = found.model, found.conditional, found.corrections
+        given = found.model, found.conditional, found.corrections, found.widening
         return linear_moments(*given, matrix, values[0])
 
     def unconstrained_moments(self, site: str) -> tuple[np.ndarray, np.ndarray]:

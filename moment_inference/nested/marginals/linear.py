@@ -18,24 +18,18 @@ def linear_moments(
     model: ConditionalModel,
     conditional: Conditional,
     corrections: Corrections,
+    widening: np.ndarray,  # corrected over Gaussian standard deviations of coordinates, [g, d]
     matrix: np.ndarray,  # A [m, d]
     offset: np.ndarray,  # b [m]
 ) -> Moments:
     """Return the corrected moments of A x + b at each point; third ones are Σ_i a_i3 (A c_i)³."""
     means = (conditional.mean + corrections.mean) @ matrix.T + offset
-    wider = _wider(conditional, corrections)
     third = model.higher(conditional.theta, conditional.predictor, conditional.variance)[:, 0]
     parts = [
-        _some(conditional, third, rows * wider[:, None]) for rows in _blocks(conditional, matrix)
+        _some(conditional, third, rows * widening[:, None]) for rows in _blocks(conditional, matrix)
     ]
     variances, thirds = (np.concatenate(arrays, 1) for arrays in zip(*parts, strict=True))
     return means, variances, thirds
-
-
-def _wider(conditional: Conditional, corrections: Corrections) -> np.ndarray:
-    """Return by how much corrected standard deviations of coordinates are larger, [g, d]."""
-    gaussian = conditional.factors.marginal_variances()
-    return np.sqrt(1 + corrections.variance / gaussian)
 
 
 def _blocks(conditional: Conditional, matrix: np.ndarray) -> Iterator[np.ndarray]:
